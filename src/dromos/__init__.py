@@ -1,0 +1,1 @@
+"""Dromos: durable agent runs."""

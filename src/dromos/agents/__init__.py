@@ -1,0 +1,1 @@
+"""Adapters for the engines that run agents."""

@@ -1,0 +1,1 @@
+"""The LangGraph engine behind the agent port."""

@@ -1,0 +1,58 @@
+"""Cleaning of text and JSON at the border: what no database and no model API takes is replaced once.
+
+NUL and lone surrogates become U+FFFD; a surrogate pair that arrived as two halves becomes one character. Bidi
+controls stay (a page shows them visibly). NaN and infinities become null and are reported.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+REPLACEMENT = "\ufffd"
+_BAD = re.compile("[\x00\ud800-\udfff]")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """The text with NUL and lone surrogates replaced by U+FFFD."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    if not _BAD.search(text):
+        return text
+    joined = _PAIR.sub(lambda m: m.group().encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    return _BAD.sub(REPLACEMENT, joined)
+
+
+def clean_json(value: Any) -> tuple[Any, bool]:
+    """A JSON value with every string cleaned; the flag is True where a NaN or infinity became null."""
+    if isinstance(value, str):
+        return clean_text(value), False
+    if isinstance(value, float) and not math.isfinite(value):
+        return None, True
+    if isinstance(value, dict):
+        flagged = False
+        out: dict[str, Any] = {}
+        for key, item in value.items():
+            cleaned, bad = clean_json(item)
+            out[clean_text(str(key))] = cleaned
+            flagged = flagged or bad
+        return out, flagged
+    if isinstance(value, list | tuple):
+        pairs = [clean_json(item) for item in value]
+        return [item for item, _ in pairs], any(bad for _, bad in pairs)
+    return value, False
+
+
+def title_of(text: str, limit: int = 60) -> str:
+    """A conversation's first title: the first line of its first message, cut at a word."""
+    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
+    if len(line) <= limit:
+        return line
+    return line[:limit].rsplit(" ", 1)[0].rstrip(" ,;:.") + "…"
+
+
+def utf16_length(text: str) -> int:
+    """Length in UTF-16 code units, the unit of offsets on the stream."""
+    return len(text) + sum(1 for char in text if char > "\uffff") if not text.isascii() else len(text)
