@@ -1,0 +1,55 @@
+"""What every test may rely on: markers, time limits, and real servers. No helper of one room lives here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from dromos.testing.postgres_server import PostgresServer
+
+_no_browser: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`slow(n)` raises the limit of one test to n seconds."""
+    for item in items:
+        slow = item.get_closest_marker("slow")
+        if slow is not None:
+            if len(slow.args) != 1 or slow.kwargs:
+                raise pytest.UsageError(f"{item.nodeid}: write @pytest.mark.slow(seconds)")
+            item.add_marker(pytest.mark.timeout(slow.args[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say aloud when the browser tests did not run: a skip is easily overlooked."""
+    if _no_browser:
+        terminalreporter.write_sep("!", "browser tests did NOT run", red=True)
+        terminalreporter.write_line(_no_browser[0])
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for the session; tests take `postgres_url`, a database of their own."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """Address of a fresh, empty database, dropped after the test."""
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium to drive; without one the test is skipped and the summary says so."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    reason = "no Chromium found; install your system's `chromium` package"
+    _no_browser.append(reason)
+    pytest.skip(reason)
