@@ -109,7 +109,7 @@ EDGES: dict[tuple[RunStatus, RunStatus], Edge] = {
     (W, CANCELLED): Edge("T14", "user, admin, parent", _CANCELLED_BY),
     (W, EXPIRED): _edge("T15", "reaper", Reason.INPUT_DEADLINE, Reason.RUN_DEADLINE),
     (W, INTERRUPTED): _edge("T16", "conversation policy", Reason.SUPERSEDED),
-    (X, CANCELLED): Edge("T17", "worker, adapter, reaper", _CANCELLED_BY | {Reason.CANCEL_REQUESTED}),
+    (X, CANCELLED): _edge("T17", "worker, adapter, reaper", Reason.CANCEL_REQUESTED),
     (X, INTERRUPTED): _edge("T17", "worker, adapter, reaper", Reason.SUPERSEDED, Reason.BUDGET_EXCEEDED),
     (X, EXPIRED): _edge("T17", "worker, adapter, reaper", Reason.RUN_DEADLINE),
 }
@@ -388,9 +388,6 @@ def _stopped(run: Run, command: Stopped, now: datetime, **changes: Any) -> Decis
             raise AlreadyEnded(f"The run ended as {run.status}.")
         raise InvalidTransition(f"No stop was accepted for this run; it is {run.status}.")
     cause = run.stop.cause
-    reason = cause
-    if cause is Reason.CANCEL_REQUESTED and run.stop.by in ("user", "admin", "parent"):
-        reason = Reason(f"cancelled_by_{run.stop.by}")
     forced_at = now if command.outcome == "forced" else run.stop.forced_at
     stop = replace(
         run.stop,
@@ -400,7 +397,7 @@ def _stopped(run: Run, command: Stopped, now: datetime, **changes: Any) -> Decis
         delivered_at=run.stop.delivered_at or (None if command.outcome == "forced" else now),
         waiting_for=None,
     )
-    return _move(run, END_OF_CAUSE[cause], reason, now, stop=stop, **changes)
+    return _move(run, END_OF_CAUSE[cause], cause, now, stop=stop, **changes)
 
 
 def _hand_back(run: Run, command: HandBack, now: datetime) -> Decision:

@@ -1,0 +1,1 @@
+"""What the inside needs from outside, as small protocols. Adapters implement them; bootstrap plugs them in."""

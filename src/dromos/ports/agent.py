@@ -1,0 +1,141 @@
+"""An agent as the worker sees it: it makes one engine input, and carries out attempts.
+
+The adapter translates its framework to this and knows nothing of queues, leases or HTTP. Everything it writes goes
+through the attempt's `recorder`; everything it shows goes through `live`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from dromos.domain.reasons import ErrorCode, Reason
+from dromos.domain.runs import Run
+from dromos.ports.live import LiveRun
+from dromos.ports.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The engine ended. `line` for the collapsed box (None: the server writes it)."""
+
+    line: str | None = None
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryLater:
+    """Give the slot back and try again (T7): retry_backoff or rate_limited, with the run's counts to store."""
+
+    reason: Reason
+    delay: float
+    tries: Mapping[str, int]
+    then: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The attempt stopped at a step boundary because it was asked to (`drain`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The run waits for a person: request rows to open (T8)."""
+
+    reason: Reason
+    requests: tuple[Mapping[str, Any], ...]
+
+
+Outcome = Finished | Failed | TryLater | Drained | Parked
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt of one run, handed to the agent.
+
+    `input` is what `compose` returned and the store kept (None for a `resume_of` run). `drain` is set when the
+    agent should stop at the next step boundary. A stop cancels the task that awaits `Agent.attempt`.
+    `unknown_calls` is filled with the tools whose outcome nobody knows when the attempt was cut.
+    """
+
+    run: Run
+    input: Any
+    recorder: Recorder
+    live: LiveRun
+    drain: asyncio.Event
+    unknown_calls: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which model answers, why it was chosen, and how to get a better one."""
+
+    name: str
+    source: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    name: str
+    description: str
+    kind: str  # langgraph | process | remote
+    model: ModelChoice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputMessage:
+    """One message of the history that the thread does not hold yet, in the order it must enter."""
+
+    id: str
+    role: str  # user | assistant | tool
+    content: Any
+    tool_call_id: str | None = None
+    name: str | None = None
+    status: str | None = None  # "error" for a synthetic or failed tool result
+
+
+class Agent(Protocol):
+    @property
+    def info(self) -> AgentInfo: ...
+
+    def compose(self, messages: list[InputMessage]) -> Any:
+        """The run's one engine input, as JSON, from the messages that have to enter the thread."""
+        ...
+
+    async def attempt(self, attempt: Attempt) -> Outcome:
+        """Carry the run on from where its thread stands. Raises nothing but `LeaseLost` and cancellation."""
+        ...
+
+
+class Agents(Protocol):
+    """The registry: agents by name."""
+
+    def get(self, name: str) -> Agent | None: ...
+
+    def infos(self) -> list[AgentInfo]: ...
+
+    @property
+    def default(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """One line of the export: the state after a step."""
+
+    checkpoint_id: str
+    step: int
+    source: str
+    next: tuple[str, ...]
+    run_id: str | None
+    created_at: datetime
+    message_count: int

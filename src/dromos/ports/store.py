@@ -1,0 +1,187 @@
+"""The store as the lifecycle sees it: transactions over named rows.
+
+A lifecycle operation is a plain function `fn(tx)`: load, decide, swap, all inside one transaction. The store runs
+it, possibly together with others of the same moment in one commit, and acknowledges after the commit is on disk.
+`fn` has no effect outside `tx`; it may be run again after a serialisation failure. A refusal (any exception from
+`fn`) rolls back only itself.
+
+This file knows tables by name and rows as dicts of Python values (`datetime` aware UTC, `dict`/`list` for JSON
+columns, `bytes` for blobs). It does not know SQL, a driver, or which database it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from dromos.domain.events import EventDraft
+from dromos.domain.runs import Run
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+
+class Table(StrEnum):
+    """The tables. `docs/reference/storage.md` says who writes each."""
+
+    USERS = "users"
+    CONVERSATIONS = "conversations"
+    MESSAGES = "messages"
+    RUNS = "runs"
+    RUN_INPUTS = "run_inputs"
+    RUN_STEPS = "run_steps"
+    RUN_ATTEMPTS = "run_attempts"
+    RUN_DOCUMENTS = "run_documents"
+    RUN_FOLLOWUPS = "run_followups"
+    REQUESTS = "requests"
+    EVENTS = "events"
+    LEASES = "leases"
+    IDEMPOTENCY = "idempotency"
+    CHECKPOINTS = "checkpoints"
+    CHECKPOINT_BLOBS = "checkpoint_blobs"
+    WRITES = "writes"
+
+
+@dataclass(frozen=True, slots=True)
+class Lt:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Le:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Gt:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ge:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Any of these values; an empty list matches nothing."""
+
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ne:
+    """Different from, NULL included where the value is not NULL."""
+
+    value: Any
+
+
+NOT_NULL = Ne(None)
+Where = Mapping[str, Any]
+"""Column → value (equal; None means IS NULL) or one of the operators above. All must hold."""
+
+
+class ReadTx(Protocol):
+    """A consistent snapshot."""
+
+    def now(self) -> datetime:
+        """The database's clock, the same value for the whole transaction."""
+        ...
+
+    def find(
+        self,
+        table: Table,
+        where: Where,
+        *,
+        order: Sequence[str] = (),
+        limit: int | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[Row]:
+        """Rows that match; `order` names columns, `-column` descending; `columns` () means all."""
+        ...
+
+    def first(self, table: Table, where: Where, *, order: Sequence[str] = ()) -> Row | None: ...
+
+    def count(self, table: Table, where: Where) -> int: ...
+
+    def load_run(self, run_id: str) -> Run | None: ...
+
+    def find_runs(
+        self, where: Where, *, order: Sequence[str] = (), limit: int | None = None
+    ) -> list[Run]: ...
+
+
+class Tx(ReadTx, Protocol):
+    """A read-write transaction. Lock order: conversation, run, then users, counters last."""
+
+    def lock(self, table: Table, where: Where) -> Row | None:
+        """The one row that matches, locked until the end of the transaction."""
+        ...
+
+    def lock_run(self, run_id: str) -> Run | None: ...
+
+    def claimable(self, agents: Sequence[str] | None, limit: int) -> list[Run]:
+        """Queued runs whose time has come, oldest first, locked; rows locked by others are skipped.
+
+        `agents` None means every agent. Runs of conversations that are being deleted are left out.
+        """
+        ...
+
+    def orphans(self, limit: int) -> list[Run]:
+        """Running and cancelling runs whose owner has no lease that is valid now by the database's clock."""
+        ...
+
+    def insert_run(self, run: Run) -> None:
+        """Raises `Duplicate("uq_runs_live_conversation")` where the conversation has a live run."""
+        ...
+
+    def swap_run(self, before: Run, after: Run) -> None:
+        """Replace the row if status, version and epoch are still those of `before`; else raise `LostRace`."""
+        ...
+
+    def put(self, table: Table, row: Row) -> None:
+        """Insert. Raises `Duplicate` with the constraint's name."""
+        ...
+
+    def put_many(self, table: Table, rows: Sequence[Row]) -> None: ...
+
+    def upsert(self, table: Table, row: Row) -> None:
+        """Insert, or replace all other columns of the row with the same primary key."""
+        ...
+
+    def change(self, table: Table, where: Where, values: Row) -> int:
+        """Update; returns how many rows matched."""
+        ...
+
+    def remove(self, table: Table, where: Where) -> int: ...
+
+    def append_events(self, user_id: str, events: Sequence[EventDraft]) -> list[int]:
+        """Number and store events under the user's row lock; returns their numbers, contiguous per user."""
+        ...
+
+
+class Store(Protocol):
+    """Runs transactions. Raises `StoreUnavailable` with the cure when the database cannot be reached or written."""
+
+    async def write(self, fn: Callable[[Tx], T]) -> T:
+        """Run `fn` in one transaction; return its value once that is on disk."""
+        ...
+
+    async def read(self, fn: Callable[[ReadTx], T]) -> T: ...
+
+    async def check(self) -> None:
+        """Raise `StoreUnavailable` or `SchemaMismatch` if the store cannot serve."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class LeaseKeeper(Protocol):
+    """Renews one owner's lease from a thread of its own; blocking."""
+
+    def renew(self, owner_id: str, ttl: float) -> bool:
+        """True if the lease row still existed and now ends `ttl` seconds after the database's now."""
+        ...

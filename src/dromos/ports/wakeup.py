@@ -1,0 +1,29 @@
+"""Wake-ups: hints that something may be there to read. They carry no truth; losing one costs latency only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+WORK = "work"
+"""A queued run may be claimable."""
+
+
+def user_topic(user_id: str) -> str:
+    """New durable events of a user."""
+    return f"user:{user_id}"
+
+
+def run_topic(run_id: str) -> str:
+    """Something about an owned run changed that its owner must see: a stop, a steer."""
+    return f"run:{run_id}"
+
+
+class Wakeup(Protocol):
+    def notify(self, topic: str) -> None:
+        """Wake whoever listens to `topic`; after the commit, never inside it. Thread-safe, never blocks."""
+        ...
+
+    def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` on the event loop at each wake-up (several may be merged into one); returns `stop`."""
+        ...
