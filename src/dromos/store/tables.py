@@ -1,0 +1,337 @@
+"""The tables, once for both databases. Columns only; who writes them is the lifecycle's business.
+
+`conversations.id` is the engine's thread id too. One row of `messages` is one message: the history shows it by
+`position`, and the engine's thread (namespace `ns`, channel `channel`) holds it at `log_seq`. A checkpoint names the
+messages of its list as ranges of `log_seq`, so each message is stored once however many checkpoints hold it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+from dromos.store.types import Instant, Json
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("last_seq", BigInteger, nullable=False, server_default="0"),
+    Column("first_seq", BigInteger, nullable=False, server_default="1"),  # oldest event that is kept
+    Column("created_at", Instant, nullable=False),
+)
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),  # open | deleting
+    Column("archived", Boolean, nullable=False, server_default=text("false")),
+    Column("message_count", Integer, nullable=False, server_default="0"),
+    Column("next_num", BigInteger, nullable=False, server_default="1"),  # next messages.num
+    Column("last_run_id", Text),  # newest run, live or ended
+    Column("seen_seq", BigInteger, nullable=False, server_default="0"),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Index("ix_conversations_user", "user_id", "updated_at"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("conversation_id", Text, primary_key=True),
+    Column("num", BigInteger, primary_key=True, autoincrement=False),  # order of insertion
+    Column("id", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),  # order in the history; = num unless it replaces a message
+    Column("role", Text),  # user | assistant | tool | system | NULL for anchors
+    Column("kind", Text, nullable=False),  # text | run | tool
+    Column("content", Json),
+    Column("tool_calls", Json),  # [{"id", "name", "args"}]
+    Column("tool_call_id", Text),
+    Column("name", Text),
+    Column("status", Text),  # trigger status of a person's message; "error" for a failed tool result
+    Column("run_id", Text),  # the run that wrote it, or that it started
+    Column("interrupted", Boolean, nullable=False, server_default=text("false")),
+    Column("hidden", Boolean, nullable=False, server_default=text("false")),  # replaced or inner; not in the history
+    Column("ns", Text, nullable=False, server_default=""),
+    Column("channel", Text, nullable=False, server_default="messages"),
+    Column("log_seq", BigInteger),  # place in the thread's log; NULL: not in the thread (yet)
+    Column("pending_of", Text),  # checkpoint whose pending write this is; NULL once committed
+    Column("engine", LargeBinary),  # the engine's own form without the content
+    Column("engine_type", Text),
+    Column("created_at", Instant, nullable=False),
+    Index("ix_messages_id", "conversation_id", "id"),
+    Index(
+        "uq_messages_log",
+        "conversation_id",
+        "ns",
+        "channel",
+        "log_seq",
+        unique=True,
+        sqlite_where=text("log_seq IS NOT NULL"),
+        postgresql_where=text("log_seq IS NOT NULL"),
+    ),
+)
+
+_LIVE = text("status IN ('queued', 'running', 'waiting_input', 'cancelling')")
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("conversation_id", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("error_code", Text),
+    Column("error_message", Text),
+    Column("attempt", Integer, nullable=False),
+    Column("crashes", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("owner_id", Text),
+    Column("owner_kind", Text),
+    Column("wait", Json),
+    Column("not_before", Instant),
+    Column("stop", Json),
+    Column("trigger_message_id", Text),
+    Column("anchor_message_id", Text),
+    Column("resume_of", Text),
+    Column("retry_of", Text),
+    Column("parent_run_id", Text),
+    Column("session_id", Text),
+    Column("backend_policy", Json, nullable=False),
+    Column("model", Text),
+    Column("model_used", Text),
+    Column("budget", Json),
+    Column("step_limit", Integer),
+    Column("recovery", Text, nullable=False),
+    Column("deadline_at", Instant),
+    Column("queue_deadline_at", Instant),
+    Column("tries", Json, nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("usage", Json, nullable=False),
+    Column("cost", Json),
+    Column("line", Text),
+    Column("document_version", BigInteger, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("started_at", Instant),
+    Column("finished_at", Instant),
+    Index(
+        "uq_runs_live_conversation",
+        "conversation_id",
+        unique=True,
+        sqlite_where=_LIVE,
+        postgresql_where=_LIVE,
+    ),
+    Index("ix_runs_conversation", "conversation_id", "created_at"),
+    Index("ix_runs_user", "user_id", "created_at"),
+    Index("ix_runs_live", "status", "created_at", sqlite_where=_LIVE, postgresql_where=_LIVE),
+)
+
+run_inputs = Table(
+    "run_inputs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("conversation_id", Text, nullable=False),
+    Column("input", Json),  # None: a run without an input of its own (resume)
+    Column("composed_at", Instant, nullable=False),
+)
+
+run_steps = Table(
+    "run_steps",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("conversation_id", Text, nullable=False),
+    Column("num", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", Text, nullable=False),  # model | tool | step
+    Column("name", Text, nullable=False),
+    Column("status", Text, nullable=False),  # running | done | failed | cancelled | unknown
+    Column("summary", Text),
+    Column("checkpoint_id", Text),
+    Column("started_at", Instant, nullable=False),
+    Column("ms", Integer),
+)
+
+run_attempts = Table(
+    "run_attempts",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("conversation_id", Text, nullable=False),
+    Column("owner_id", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("reason", Text),  # reason of the status change that ended the attempt
+)
+
+run_documents = Table(
+    "run_documents",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("conversation_id", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("content", Json, nullable=False),  # content part of run_document.v1, text included
+    Column("saved_at", Instant, nullable=False),
+)
+
+run_followups = Table(
+    "run_followups",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("conversation_id", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("when_busy", Text, nullable=False),
+    Column("content", Json, nullable=False),
+    Column("run_options", Json),  # what the message asked of its run: agent, model, budget, …
+    Column("position", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("during_stop", Boolean, nullable=False, server_default=text("false")),  # accepted while cancelling
+    Column("message_id", Text),  # once applied
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Index("ix_run_followups_conversation", "conversation_id", "status", "position"),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("conversation_id", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("tool", Text),
+    Column("tool_call_id", Text),
+    Column("arguments", Json),
+    Column("arguments_sha256", Text),
+    Column("prompt", Text),
+    Column("options", Json),
+    Column("status", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("expires_at", Instant),
+    Column("on_timeout", Text),
+    Column("opened_at", Instant, nullable=False),
+    Column("decided_by", Text),
+    Column("decided_at", Instant),
+    Column("decision", Json),
+    Column("comment", Text),
+    Column("consumed_epoch", BigInteger),
+    Column("replaces", Text),
+    Index("ix_requests_run", "run_id", "status"),
+    Index("ix_requests_user", "user_id", "status"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("type", Text, nullable=False),
+    Column("conversation_id", Text),
+    Column("run_id", Text),
+    Column("at", Instant, nullable=False),
+    Column("payload", Json),
+    Index("ix_events_run", "run_id"),
+    Index("ix_events_conversation", "conversation_id"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("owner_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", Instant, nullable=False),
+    Column("renewed_at", Instant, nullable=False),
+    Column("lease_until", Instant),  # NULL: no expiry (the data folder's lock is the proof of life)
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("route", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("body_sha256", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("answer", Text, nullable=False),  # the JSON that was sent
+    Column("created_at", Instant, nullable=False),
+    Index("ix_idempotency_created", "created_at"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("thread_id", Text, primary_key=True),
+    Column("checkpoint_ns", Text, primary_key=True),
+    Column("checkpoint_id", Text, primary_key=True),
+    Column("parent_checkpoint_id", Text),
+    Column("run_id", Text),
+    Column("source", Text),
+    Column("step", Integer),
+    Column("message_count", Integer, nullable=False, server_default="0"),
+    Column("next", Json),  # names of the tasks that are to run next
+    Column("type", Text, nullable=False),
+    Column("checkpoint", LargeBinary, nullable=False),
+    Column("metadata", Json, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Index("ix_checkpoints_run", "run_id"),
+)
+
+checkpoint_blobs = Table(
+    "checkpoint_blobs",
+    metadata,
+    Column("thread_id", Text, primary_key=True),
+    Column("checkpoint_ns", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("version", Text, primary_key=True),
+    Column("type", Text, nullable=False),
+    Column("value", LargeBinary),
+)
+
+writes = Table(
+    "writes",
+    metadata,
+    Column("thread_id", Text, primary_key=True),
+    Column("checkpoint_ns", Text, primary_key=True),
+    Column("checkpoint_id", Text, primary_key=True),
+    Column("task_id", Text, primary_key=True),
+    Column("idx", Integer, primary_key=True, autoincrement=False),
+    Column("channel", Text, nullable=False),
+    Column("type", Text),
+    Column("value", LargeBinary),
+    Column("task_path", Text, nullable=False, server_default=""),
+    Column("run_id", Text),
+)
+
