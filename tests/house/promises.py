@@ -1,0 +1,51 @@
+"""What the product promises, as data: a number and one sentence each.
+
+A test says which promise it shows with `@pytest.mark.case("P70")` or `@pytest.mark.promise("S6")`;
+`test_promises.py` checks both ways that nothing is promised without a test and no test claims an unknown
+number. Cases (P) are troubles people met with systems of this kind, turned into what happens here.
+"""
+
+from __future__ import annotations
+
+CASES: dict[str, str] = {
+    "P01": "After a kill and a restart every run under way is recovered or ended, and new runs start at once.",
+    "P03": "A run that used up its crashes ends failed, and its conversation takes the next message.",
+    "P04": "A run left `running` without any lease is found and recovered by the first sweep.",
+    "P10": "Of two recoverers that read the same stale list only the one that claims a run executes it.",
+    "P14": "A continued run shows nothing of an earlier end: it is a new run with its own times and reason.",
+    "P17": "Nothing that marks a run as busy outlives the run: after a crash the conversation takes work again.",
+    "P19": "A run that kills its worker is counted as crashed and ends after three, without grinding on.",
+    "P63": "A server that cannot reach its database is not ready and refuses runs; it never falls back to memory.",
+    "P70": "A POST repeated with the same idempotency key has one effect and gets the same answer, across restarts.",
+    "P73": "Of two messages sent to one conversation at once, one starts a run and the other waits its turn.",
+    "P74": "A stale writer is refused and stops; two servers never interleave in one conversation.",
+    "P75": "Two writers on one thread: one is refused, the line of checkpoints never forks.",
+    "P81": "Rejoining a finished run with any cursor ends or catches up at once, before and after a restart.",
+    "P85": "Whatever is raised inside a run ends it with one durable, final event.",
+    "P86": "A run that failed never also reports that it finished.",
+    "P92": "Nothing is lost between the snapshot of a conversation and the stream that follows it.",
+    "P93": "Events become visible in the order of their numbers; a cursor never skips one that commits later.",
+    "P104": "The engine and the product write one SQLite file through one writer; nobody sees 'database is locked'.",
+    "P106": "Deleting a conversation removes everything it owns, checkpoints included, also when interrupted half-way.",
+    "P107": "A database connection that was closed while idle is replaced; the run does not fail for it.",
+    "P109": "History is stored once per message; a long conversation grows in proportion, not with its square.",
+    "P130": "A NUL character in any text is stored as U+FFFD, the same on both databases, and the answer shows it.",
+    "P131": "A lone surrogate from a person, a model or a tool becomes U+FFFD before it is stored or sent on.",
+    "P134": "Several processes that start on one empty database all become ready; each migration runs once.",
+    "P137": "Leases are judged by the database's clock; a process whose own clock is wrong takes no live work.",
+    "P138": "At shutdown every stream gets a goodbye and a proper end.",
+    "P140": "Reaching the step limit keeps the work done so far, and Continue goes on from there.",
+}
+
+PROMISES: dict[str, str] = {
+    "S1": "Conversation, thread, run and checkpoint are kept apart; where each is stored and who writes it is documented.",
+    "S2": "The run exists before the agent runs; its outcome and the message count are written in one transaction.",
+    "S3": "Continue after a failure is a new run that adds only the missing checkpoints and repeats no finished step.",
+    "S4": "A failed run carries a stable error code; a model that cannot be reached is MODEL_UNAVAILABLE.",
+    "S5": "Every checkpoint names the run that wrote it, in its metadata and in a column, and can be found both ways.",
+    "S6": "A conversation has at most one live run, and the database itself says so.",
+    "S7": "A conversation is exported as Markdown, and as JSONL with one line for each checkpoint.",
+    "S8": "The laboratory's HTTP paths, stream and SQL work unchanged on this server.",
+    "L1": "Every change of status is an edge of the one table, by compare-and-swap; every other pair is refused.",
+    "L9": "The laboratory of the state machine: all pairs, the closed reasons, the trigger's status for each end.",
+}
