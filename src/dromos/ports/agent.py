@@ -104,6 +104,20 @@ class InputMessage:
     status: str | None = None  # "error" for a synthetic or failed tool result
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """One line of the export: the state after a step."""
+
+    checkpoint_id: str
+    step: int
+    source: str
+    next: tuple[str, ...]
+    run_id: str | None
+    created_at: datetime
+    message_count: int
+    last_message: Mapping[str, Any] | None = None  # {"id", "role", "content"}
+
+
 class Agent(Protocol):
     @property
     def info(self) -> AgentInfo: ...
@@ -116,6 +130,14 @@ class Agent(Protocol):
         """Carry the run on from where its thread stands. Raises nothing but `LeaseLost` and cancellation."""
         ...
 
+    async def pending(self, conversation_id: str) -> tuple[str, ...]:
+        """Names of what the thread would run next; () where nothing is left to do or there is no thread."""
+        ...
+
+    async def checkpoints(self, conversation_id: str) -> list[CheckpointSummary]:
+        """The thread's checkpoints (root namespace), oldest first."""
+        ...
+
 
 class Agents(Protocol):
     """The registry: agents by name."""
@@ -126,16 +148,3 @@ class Agents(Protocol):
 
     @property
     def default(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSummary:
-    """One line of the export: the state after a step."""
-
-    checkpoint_id: str
-    step: int
-    source: str
-    next: tuple[str, ...]
-    run_id: str | None
-    created_at: datetime
-    message_count: int

@@ -301,7 +301,6 @@ checkpoints = Table(
     Column("source", Text),
     Column("step", Integer),
     Column("message_count", Integer, nullable=False, server_default="0"),
-    Column("next", Json),  # names of the tasks that are to run next
     Column("type", Text, nullable=False),
     Column("checkpoint", LargeBinary, nullable=False),
     Column("metadata", Json, nullable=False),

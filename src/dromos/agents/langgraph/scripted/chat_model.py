@@ -22,6 +22,7 @@ from langchain_core.tools import BaseTool
 from pydantic import PrivateAttr
 
 from dromos.agents.langgraph.scripted.engine import (
+    CallPiece,
     FailureCounts,
     Message,
     Reply,
@@ -75,7 +76,7 @@ class ScriptedChatModel(BaseChatModel):
         async for piece in perform(reply, self._counts):
             if isinstance(piece, TextPiece):
                 yield _chunk(content=piece.text)
-            else:
+            elif isinstance(piece, CallPiece):
                 call = tool_call_chunk(name=piece.tool, args=piece.arguments, id=piece.id, index=piece.index)
                 yield _chunk(content="", tool_call_chunks=[call])
         yield self._last(reply)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -49,6 +49,11 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """The model has accepted the request and said nothing yet: over HTTP, the status and headers are sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class TextPiece:
     """A piece of the answer's text."""
 
@@ -63,6 +68,9 @@ class CallPiece:
     id: str
     tool: str
     arguments: str
+
+
+Piece = Opened | TextPiece | CallPiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +135,8 @@ class FailureCounts:
     twice.
     """
 
-    def __init__(self, size: int = 10_000) -> None:
-        self._failed: OrderedDict[str, int] = OrderedDict()
+    def __init__(self, failed: Mapping[str, int] | None = None, *, size: int = 10_000) -> None:
+        self._failed = OrderedDict(failed or {})
         self._size = size
 
     def fails_now(self, key: str, times: int | None) -> bool:
@@ -143,6 +151,10 @@ class FailureCounts:
             self._failed.popitem(last=False)
         return True
 
+    def as_dict(self) -> dict[str, int]:
+        """The counts as they stand, to be given to a later `FailureCounts`."""
+        return dict(self._failed)
+
 
 def compose(history: Sequence[Message]) -> Reply:
     """The reply that is due after this history."""
@@ -155,17 +167,21 @@ def compose(history: Sequence[Message]) -> Reply:
     return Reply(turn.steps, calls, _usage(turn, history), _key(history, position))
 
 
-async def perform(reply: Reply, counts: FailureCounts) -> AsyncIterator[TextPiece | CallPiece]:
-    """Play a reply in real time, piece by piece.
+async def perform(reply: Reply, counts: FailureCounts) -> AsyncGenerator[Piece]:
+    """Play a reply in real time, piece by piece; `Opened` comes once, before everything but a refusal.
 
     Raises ScriptedHTTPError where the script fails and ScriptedStreamError where it breaks off.
     """
-    said = False
+    opened = said = False
     for number, step in enumerate(reply.steps):
+        if isinstance(step, Error):
+            if counts.fails_now(f"{reply.key}/{number}", step.times):
+                raise ScriptedHTTPError(step.status, step.retry_after)
+            continue
+        if not opened:
+            opened = True
+            yield Opened()
         match step:
-            case Error(status, times, retry_after):
-                if counts.fails_now(f"{reply.key}/{number}", times):
-                    raise ScriptedHTTPError(status, retry_after)
             case Break():
                 raise ScriptedStreamError
             case Silent(seconds):
@@ -176,6 +192,8 @@ async def perform(reply: Reply, counts: FailureCounts) -> AsyncIterator[TextPiec
                 said = True
                 async for piece in _speak(step):
                     yield piece
+    if not opened:
+        yield Opened()
     for call in reply.calls:
         yield call
 
