@@ -1,0 +1,120 @@
+"""What goes into and comes out of the lifecycle: small values shared by its modules and their callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dromos.domain.runs import Fence, Run
+from dromos.domain.statuses import Recovery, WhenBusy
+from dromos.ports.store import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Configured limits. Seconds everywhere; None: no limit."""
+
+    stop_deadline: float = 15.0
+    drain: float = 20.0
+    lease: float = 10.0
+    queue_deadline: float | None = None
+    step_limit: int = 25
+    recovery: Recovery = Recovery.AUTO
+    idempotency_days: int = 7
+    event_retention_days: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """The client's key for one call: `route` is method and path template, `body_sha256` of the raw body."""
+
+    route: str
+    key: str
+    body_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an HTTP door sends: stored with the effect where the call carried a key, and sent again to a repeat."""
+
+    status: int
+    body: str
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a message asks of the run it starts."""
+
+    agent: str | None = None
+    model: str | None = None
+    budget: Mapping[str, Any] | None = None
+    deadline_s: float | None = None
+    backend_policy: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PostMessage:
+    """A person's message. `conversation_id` None starts a conversation (lab surface, chat)."""
+
+    content: Any
+    conversation_id: str | None = None
+    when_busy: WhenBusy = WhenBusy.QUEUE
+    options: RunOptions = field(default_factory=RunOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """Either a message with the run it started, or a follow-up that waits."""
+
+    conversation: Row
+    message: Row | None = None
+    run: Run | None = None
+    followup: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """`accepted`: this stop (or an earlier one) was accepted; the run may not have ended yet."""
+
+    run: Run
+    accepted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A run that now belongs to the owner. `composed` says whether its one engine input is stored already."""
+
+    run: Run
+    fence: Fence
+    composed: bool
+    input: Any
+    previous_document: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationView:
+    """One consistent read of a conversation: the newest page of messages, its runs, and the cursor to stream from."""
+
+    conversation: Row
+    last_run: Run | None
+    messages: list[Row]
+    runs: list[Run]
+    requests: list[Row]
+    followups: list[Row]
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events after a cursor. `reset` is set where the cursor is older than what is kept; `head` is the newest number."""
+
+    events: list[Row]
+    head: int
+    first: int
+    reset: bool = False
+
+
+Encode = Callable[[Any], tuple[int, str]]
+"""Turns an operation's result into (HTTP status, JSON text); pure, called inside the transaction."""
