@@ -38,7 +38,7 @@ CASES: dict[str, str] = {
 }
 
 PROMISES: dict[str, str] = {
-    "S1": "Conversation, thread, run and checkpoint are kept apart; where each is stored and who writes it is documented.",
+    "S1": "Conversation, thread, run and checkpoint are kept apart; the guide says where each one is kept.",
     "S2": "The run exists before the agent runs; its outcome and the message count are written in one transaction.",
     "S3": "Continue after a failure is a new run that adds only the missing checkpoints and repeats no finished step.",
     "S4": "A failed run carries a stable error code; a model that cannot be reached is MODEL_UNAVAILABLE.",
