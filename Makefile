@@ -46,7 +46,7 @@ fix: $(STAMPS)/dev ## Repair what can be repaired by itself: formatting, simple 
 
 docs: setup ## Build the documentation into site/
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is written"
 
 bench: setup $(STAMPS)/bench ## Measure, against the stock parts, in one run

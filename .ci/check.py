@@ -20,7 +20,7 @@ BIN = Path(sys.executable).parent
 CHECKS: dict[str, list[str]] = {
     "types": ["mypy"],
     "house": ["pytest", "tests/house", "-q", "-p", "no:cacheprovider"],
-    "documents": ["mkdocs", "build", "--strict", "--quiet", "--site-dir", "site"],
+    "documents": ["mkdocs", "build", "--strict"],  # never --quiet: it would silence what --strict counts
     "imports": ["lint-imports", "--no-cache"],
     "generated documents": ["python", "docs/generate.py", "--check"],
     "lint": ["ruff", "check", "--quiet"],
