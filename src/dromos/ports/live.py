@@ -31,6 +31,9 @@ class DocumentSnapshot:
 class LiveRun(Protocol):
     """Used by the owner of a run. Never blocks, never fails the run."""
 
+    changed: bool
+    """True where something changed since whoever saves documents last set it to False."""
+
     def text(self, message_id: str, text: str) -> None:
         """Append to the message being written; a new `message_id` starts at offset 0 and replaces the part."""
         ...

@@ -1,0 +1,218 @@
+"""One attempt of one run, as a pipeline: agent → input → document → engine → end.
+
+It owns the task in which the engine runs, so that a stop, a drain or a lost lease can reach it. It decides nothing
+about statuses: every end is handed to the lifecycle, which compares before it writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import chain, repeat
+
+import structlog
+
+from dromos.domain.errors import LeaseLost, Refusal, Unavailable
+from dromos.domain.reasons import ErrorCode
+from dromos.domain.statuses import RunStatus
+from dromos.domain.text import clean_text
+from dromos.lifecycle import Lifecycle
+from dromos.lifecycle.contract import Claimed
+from dromos.ports.agent import Agent, Agents, Attempt, Drained, Failed, Finished, Outcome, TryLater
+from dromos.ports.live import LiveDocuments, LiveRun
+from dromos.ports.store import Table
+from dromos.ports.wakeup import Wakeup, run_topic
+
+log = structlog.get_logger("dromos.worker")
+
+SAVE_SECONDS = 1.0
+STORE_BACKOFF = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between tries to write an attempt's end while the store is away; the last repeats."""
+
+
+class AttemptRunner:
+    """Carries out one claimed run. `run()` returns when the attempt's end is on disk or belongs to somebody else."""
+
+    def __init__(
+        self,
+        claimed: Claimed,
+        lifecycle: Lifecycle,
+        live: LiveDocuments,
+        wakeup: Wakeup,
+        agents: Agents,
+        *,
+        stop_deadline: float,
+        on_due: Callable[[float], None],
+    ) -> None:
+        self.claimed, self.lifecycle, self.live = claimed, lifecycle, live
+        self.wakeup, self.agents = wakeup, agents
+        self.stop_deadline, self.on_due = stop_deadline, on_due
+        self._drain = asyncio.Event()  # for the agent: stop at the next step boundary
+        self._look = asyncio.Event()  # for the watch: something about the run changed
+        self._cut = self._abandoned = False
+
+    def drain(self) -> None:
+        """Ask the agent to stop at the next step boundary."""
+        self._drain.set()
+
+    def cut(self) -> None:
+        """The drain's time is over: cut the engine and hand the run back."""
+        self._cut = True
+        self._drain.set()
+        self._look.set()
+
+    def abandon(self) -> None:
+        """The lease is gone: cut the engine and write nothing more."""
+        self._abandoned = True
+        self._look.set()
+
+    async def run(self) -> None:
+        run = self.claimed.run
+        bound = log.bind(run_id=run.id, attempt=run.attempt)
+        try:
+            agent = self.agents.get(run.agent)
+            if agent is None:
+                await self._end(
+                    Failed(ErrorCode.CONFIG_INVALID, _unknown_agent(run.agent, self.agents)), None
+                )
+                return
+            await self._carry_out(agent)
+        except LeaseLost:
+            bound.warning(
+                "attempt.lease_lost", hint="another owner has the run; nothing more is written here"
+            )
+        except Refusal as refusal:
+            bound.warning("attempt.refused", code=refusal.code, detail=refusal.detail)
+        except Exception as error:  # our own fault: the run must not stay "running" with nobody at work
+            bound.exception("attempt.broken")
+            await self._end(Failed(ErrorCode.INTERNAL, clean_text(f"{type(error).__name__}: {error}")), None)
+
+    async def _carry_out(self, agent: Agent) -> None:
+        run, fence = self.claimed.run, self.claimed.fence
+        engine_input = self.claimed.input
+        if not self.claimed.composed:
+            engine_input = await self.lifecycle.compose_input(fence, agent.compose)
+        previous = self.claimed.previous_document
+        content = {k: v for k, v in previous["content"].items() if k != "text"} if previous else {}
+        live = self.live.open(run.id, run.conversation_id, run.epoch, content)
+        attempt = Attempt(run, engine_input, self.lifecycle.recorder(fence), live, self._drain)
+        stop_listening = self.wakeup.listen(run_topic(run.id), self._look.set)
+        try:
+            self._look.set()  # a stop may have been accepted before anybody listened
+            outcome = await self._watch(agent, attempt)
+            if outcome is not None:
+                await self._end(outcome, live)
+        finally:
+            stop_listening()
+            live.close()
+
+    async def _watch(self, agent: Agent, attempt: Attempt) -> Outcome | None:
+        """Run the engine beside the watch for a stop; None where the end is written already."""
+        engine = asyncio.create_task(self._engine(agent, attempt), name=f"engine:{attempt.run.id}")
+        saver = asyncio.create_task(self._save_document(attempt.live), name=f"saver:{attempt.run.id}")
+        try:
+            while not engine.done():
+                look = asyncio.create_task(self._look.wait(), name=f"look:{attempt.run.id}")
+                await asyncio.wait({engine, look, saver}, return_when=asyncio.FIRST_COMPLETED)
+                look.cancel()
+                if engine.done():
+                    break
+                if saver.done():
+                    saver.result()  # raises: the document could not be saved because the run is not ours
+                self._look.clear()
+                if self._abandoned:
+                    raise LeaseLost
+                if self._cut:
+                    await self._cancel(engine)
+                    return _result(engine) or Drained()
+                status = await self._status()
+                if status is RunStatus.CANCELLING:
+                    await self._stop(engine, attempt)
+                    return None
+                if status is not RunStatus.RUNNING:
+                    raise LeaseLost
+            return engine.result()
+        finally:
+            for task in (engine, saver):
+                task.cancel()
+            await asyncio.wait({engine, saver}, timeout=self.stop_deadline)
+
+    async def _engine(self, agent: Agent, attempt: Attempt) -> Outcome:
+        try:
+            return await agent.attempt(attempt)
+        except Unavailable as error:
+            return Failed(ErrorCode.INTERNAL, error.detail)
+        except Exception as error:  # an adapter's own fault must still give the run its end
+            log.exception("attempt.adapter_failed", run_id=attempt.run.id)
+            return Failed(ErrorCode.AGENT_FAILURE, clean_text(f"{type(error).__name__}: {error}"))
+
+    async def _stop(self, engine: asyncio.Task[Outcome], attempt: Attempt) -> None:
+        """Carry out an accepted stop: cut the engine, wait for what may not be cut, write the end."""
+        stopped = await self._cancel(engine)
+        outcome = _result(engine)
+        if isinstance(outcome, Finished):
+            await self._end(outcome, attempt.live)  # the work was done before the stop arrived
+            return
+        fence, unknown, snapshot = self.claimed.fence, attempt.unknown_calls, attempt.live.snapshot()
+        await self._persist(
+            lambda: self.lifecycle.end_stopped(
+                fence, forced=not stopped, unknown_calls=unknown, document=snapshot
+            )
+        )
+
+    async def _cancel(self, engine: asyncio.Task[Outcome]) -> bool:
+        """True once the engine has let go; False where it did not within the deadline."""
+        engine.cancel()
+        done, _ = await asyncio.wait({engine}, timeout=self.stop_deadline)
+        return bool(done)
+
+    async def _status(self) -> RunStatus | None:
+        """The run's status if it is still ours, else None."""
+        fence = self.claimed.fence
+        rows = await self.lifecycle.store.read(
+            lambda tx: tx.find(Table.RUNS, {"id": fence.run_id}, columns=("status", "epoch"))
+        )
+        if not rows or rows[0]["epoch"] != fence.epoch:
+            return None
+        return RunStatus(rows[0]["status"])
+
+    async def _save_document(self, live: LiveRun) -> None:
+        """Save the document at most once a second while it changes. A store that is away is left for later."""
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            if not live.changed:
+                continue
+            live.changed = False
+            try:
+                await self.lifecycle.save_document(self.claimed.fence, live.snapshot())
+            except Unavailable as error:
+                live.changed = True
+                log.warning("document.not_saved", run_id=self.claimed.run.id, detail=error.detail)
+
+    async def _end(self, outcome: Outcome, live: LiveRun | None) -> None:
+        snapshot = live.snapshot() if live is not None else None
+        await self._persist(lambda: self.lifecycle.end_attempt(self.claimed.fence, outcome, snapshot))
+        if isinstance(outcome, TryLater):
+            self.on_due(outcome.delay)
+
+    async def _persist(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Write an end, however long the store is away: it is fenced, so a repeat after an unclear commit is safe."""
+        for delay in chain(STORE_BACKOFF, repeat(STORE_BACKOFF[-1])):
+            try:
+                await write()
+                return
+            except Unavailable as error:
+                log.error("attempt.end_not_written", run_id=self.claimed.run.id, detail=error.detail)
+                await asyncio.sleep(delay)
+
+
+def _result(engine: asyncio.Task[Outcome]) -> Outcome | None:
+    """What the engine returned, or None where it was cut or still runs."""
+    if not engine.done() or engine.cancelled():
+        return None
+    return engine.result()
+
+
+def _unknown_agent(name: str, agents: Agents) -> str:
+    known = ", ".join(info.name for info in agents.infos())
+    return f"No agent is called {name!r}. Known: {known}. Name one of them, or add [agents.{name}] to dromos.toml."

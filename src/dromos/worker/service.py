@@ -1,0 +1,203 @@
+"""The worker: one incarnation that claims runs while it has free slots, sweeps, and drains when told to.
+
+Wake-ups make it quick, the sweep every three seconds makes it sure. It owns the tasks it starts and awaits them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import dataclass
+
+import structlog
+
+from dromos.domain.errors import Unavailable
+from dromos.lifecycle import Lifecycle
+from dromos.lifecycle.contract import Claimed
+from dromos.ports.agent import Agents
+from dromos.ports.clock import Clock, Ids
+from dromos.ports.live import LiveDocuments
+from dromos.ports.store import LeaseKeeper
+from dromos.ports.wakeup import WORK, Wakeup
+from dromos.worker.attempt import AttemptRunner
+from dromos.worker.heartbeat import Heartbeat
+
+log = structlog.get_logger("dromos.worker")
+
+SWEEP_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """`lease` None: the data folder's lock is the proof of life, nothing is renewed and nothing expires."""
+
+    slots: int = 32
+    lease: float | None = None
+    stop_deadline: float = 15.0
+    drain: float = 20.0
+
+
+class Worker:
+    """`start`, then `drain` (hand everything back) or `aclose`."""
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        live: LiveDocuments,
+        wakeup: Wakeup,
+        agents: Agents,
+        clock: Clock,
+        ids: Ids,
+        options: WorkerOptions,
+        keeper: LeaseKeeper | None = None,
+    ) -> None:
+        self._lifecycle, self._live, self._wakeup, self._agents = lifecycle, live, wakeup, agents
+        self._clock, self._ids, self._options, self._keeper = clock, ids, options, keeper
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[asyncio.Task[None], AttemptRunner] = {}
+        self._work = asyncio.Event()
+        self._closing = False
+        self._loops: list[asyncio.Task[None]] = []
+        self._heartbeat: Heartbeat | None = None
+        self._stop_listening = wakeup.listen(WORK, self._work.set)
+        self.owner_id = ""
+
+    @property
+    def running(self) -> int:
+        """Attempts under way in this process."""
+        return len(self._running)
+
+    @property
+    def slots(self) -> int:
+        return self._options.slots
+
+    async def start(self) -> None:
+        """Take an incarnation, take over what dead ones left, then claim and sweep until told to stop."""
+        await self._incarnate()
+        await self._lifecycle.sweep()
+        self._work.set()
+        self._loops = [
+            asyncio.create_task(self._claim_loop(), name="worker:claim"),
+            asyncio.create_task(self._sweep_loop(), name="worker:sweep"),
+        ]
+
+    async def drain(self) -> None:
+        """No new claims; runs get until `drain` seconds to reach a step boundary, then they are handed back."""
+        self._closing = True
+        await self._end_loops()
+        for runner in self._running.values():
+            runner.drain()
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._options.drain)
+        for runner in self._running.values():
+            runner.cut()
+        if self._running:
+            await asyncio.wait(self._running, timeout=2.0)
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop at once; what is still under way is left for the next owner."""
+        self._closing = True
+        self._stop_listening()
+        await self._end_loops()
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=2.0)
+        if self._heartbeat is not None:
+            await asyncio.to_thread(self._heartbeat.stop)
+        try:
+            await self._lifecycle.retire_owner(self.owner_id)
+        except Unavailable as error:
+            log.warning("worker.not_retired", detail=error.detail)
+
+    async def _end_loops(self) -> None:
+        """The claim loop ends by itself: a claim that is under way must not lose what it claimed."""
+        self._work.set()
+        for task in self._loops[1:]:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
+
+    async def _incarnate(self) -> None:
+        self.owner_id = self._ids.new()
+        lease = self._options.lease
+        await self._lifecycle.register_owner(
+            self.owner_id, "worker", socket.gethostname(), os.getpid(), lease
+        )
+        if lease is not None and self._keeper is not None:
+            self._heartbeat = Heartbeat(
+                self._keeper,
+                self.owner_id,
+                lease,
+                self._clock,
+                self._report_lease_lost,
+            )
+            self._heartbeat.start()
+
+    def _report_lease_lost(self) -> None:
+        """From the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self._lease_lost)
+
+    def _lease_lost(self) -> None:
+        """This incarnation is over: its attempts stop, and the worker goes on as a new one."""
+        for runner in self._running.values():
+            runner.abandon()
+        self.owner_id = ""
+        self._work.set()
+
+    async def _claim_loop(self) -> None:
+        while not self._closing:
+            await self._work.wait()
+            self._work.clear()
+            if self._closing:
+                return
+            try:
+                if not self.owner_id:
+                    await self._incarnate()
+                await self._claim()
+            except Unavailable as error:
+                log.warning("worker.store_away", detail=error.detail)
+                self._look_again_in(SWEEP_SECONDS)
+
+    async def _claim(self) -> None:
+        while not self._closing and (free := self._options.slots - len(self._running)) > 0:
+            claimed = await self._lifecycle.claim(self.owner_id, None, min(free, 8))
+            for one in claimed:
+                self._begin(one)
+            if not claimed:
+                return
+
+    def _begin(self, claimed: Claimed) -> None:
+        runner = AttemptRunner(
+            claimed,
+            self._lifecycle,
+            self._live,
+            self._wakeup,
+            self._agents,
+            stop_deadline=self._options.stop_deadline,
+            on_due=self._look_again_in,
+        )
+        task = asyncio.create_task(runner.run(), name=f"attempt:{claimed.run.id}")
+        self._running[task] = runner
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("attempt.crashed", task=task.get_name(), error=repr(error))
+        if not self._closing:
+            self._work.set()
+
+    async def _sweep_loop(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await self._lifecycle.sweep()
+            except Unavailable as error:
+                log.warning("worker.store_away", detail=error.detail)
+            self._work.set()
+
+    def _look_again_in(self, seconds: float) -> None:
+        self._loop.call_later(seconds, self._work.set)
