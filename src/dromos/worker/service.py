@@ -57,7 +57,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._running: dict[asyncio.Task[None], AttemptRunner] = {}
         self._work = asyncio.Event()
-        self._closing = False
+        self._closing = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._heartbeat: Heartbeat | None = None
         self._stop_listening = wakeup.listen(WORK, self._work.set)
@@ -84,7 +84,7 @@ class Worker:
 
     async def drain(self) -> None:
         """No new claims; runs get until `drain` seconds to reach a step boundary, then they are handed back."""
-        self._closing = True
+        self._closing.set()
         await self._end_loops()
         for runner in self._running.values():
             runner.drain()
@@ -98,7 +98,7 @@ class Worker:
 
     async def aclose(self) -> None:
         """Stop at once; what is still under way is left for the next owner."""
-        self._closing = True
+        self._closing.set()
         self._stop_listening()
         await self._end_loops()
         for task in self._running:
@@ -148,10 +148,10 @@ class Worker:
         self._work.set()
 
     async def _claim_loop(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             await self._work.wait()
             self._work.clear()
-            if self._closing:
+            if self._closing.is_set():
                 return
             try:
                 if not self.owner_id:
@@ -162,7 +162,7 @@ class Worker:
                 self._look_again_in(SWEEP_SECONDS)
 
     async def _claim(self) -> None:
-        while not self._closing and (free := self._options.slots - len(self._running)) > 0:
+        while not self._closing.is_set() and (free := self._options.slots - len(self._running)) > 0:
             claimed = await self._lifecycle.claim(self.owner_id, None, min(free, 8))
             for one in claimed:
                 self._begin(one)
@@ -187,7 +187,7 @@ class Worker:
         del self._running[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("attempt.crashed", task=task.get_name(), error=repr(error))
-        if not self._closing:
+        if not self._closing.is_set():
             self._work.set()
 
     async def _sweep_loop(self) -> None:
