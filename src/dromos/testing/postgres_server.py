@@ -177,7 +177,7 @@ class PostgresServer:
         if self._user is not None:
             os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
             if not _can_run(self._bin / "postgres", self._user):
-                self._bin = _copy_install(self._bin.parent, self._folder / "pginstall") / "bin"
+                self._bin = _copy_install(self._bin.parent, self._folder / "wheel", self._user) / "bin"
         made = subprocess.run(
             [
                 *(str(self._bin / "initdb"), "-D", str(self._data), "--username=postgres", "--auth=trust"),
@@ -307,7 +307,15 @@ def _can_run(program: Path, user: pwd.struct_passwd) -> bool:
     return tried.returncode == 0
 
 
-def _copy_install(source: Path, target: Path) -> Path:
-    shutil.copytree(source, target, symlinks=True)
-    target.chmod(0o755)
-    return target
+def _copy_install(install: Path, target: Path, user: pwd.struct_passwd) -> Path:
+    """Give `user` a copy of the wheel's programs and of the libraries the wheel keeps beside its package."""
+    package = install.parent
+    copied = target / package.name / install.name
+    shutil.copytree(install, copied, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+    for folder, folders, files in os.walk(target):
+        for name in (".", *folders, *files):
+            os.chown(Path(folder, name), user.pw_uid, user.pw_gid, follow_symlinks=False)
+    return copied
