@@ -1,0 +1,89 @@
+"""The labs of the documentation are run as they stand: every `sh` block, in one shell, against the real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dromos.testing.processes import free_port
+
+LABS = Path(__file__).parents[2] / "docs" / "lab"
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MARK = "=== block "
+
+
+def run_lab(name: str, tmp_path: Path) -> list[str]:
+    """Run all blocks of a lab in one bash; returns what each printed. Fails if the shell does."""
+    for tool in ("curl", "jq", "sqlite3"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"the lab needs {tool}; install your system's `{tool}` package")
+    blocks = BLOCK.findall((LABS / name).read_text())
+    script = "\n".join(f"echo '{MARK}{number}'\n{block}" for number, block in enumerate(blocks))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("DROMOS_", "OLLAMA_"))}
+    environment |= {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PORT": str(free_port()),
+        "TMPDIR": str(tmp_path),
+    }
+    # Whatever happens, no server of the lab outlives it.
+    script = "trap 'kill -KILL $SERVER 2>/dev/null' EXIT\n" + script
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=150
+    )
+    logs = "".join(log.read_text() for log in tmp_path.glob("*/server.log"))
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
+    return [part.split("\n", 1)[1] for part in done.stdout.split(MARK)[1:]]
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """Rows of `sqlite3 -header -column`: columns are as wide as the dashes under their names."""
+    lines = [line for line in text.splitlines() if line]
+    spans = [match.span() for match in re.finditer(r"-+", lines[1])]
+    ends = [start for start, _ in spans[1:]] + [None]
+    cut = [[line[start:end].strip() for (start, _), end in zip(spans, ends, strict=True)] for line in lines]
+    return [dict(zip(cut[0], row, strict=True)) for row in cut[2:]]
+
+
+@pytest.mark.slow(170)
+@pytest.mark.promise("S8")
+def test_the_lab_on_execution_state_shows_what_it_says(tmp_path: Path) -> None:
+    output = run_lab("execution-state.md", tmp_path)
+    built, failed, resumed, conversations, runs, export, details, links = output[2:]
+
+    conversation = built.strip().splitlines()[-1]
+    assert [row["id"] for row in table(conversations)] == [conversation]
+
+    rows = table(runs)
+    assert [row["status"] for row in rows] == ["completed", "completed", "failed", "completed"]
+    assert [row["error_code"] for row in rows] == ["", "", "MODEL_UNAVAILABLE", ""]
+    assert all(row["started_at"] <= row["finished_at"] for row in rows)
+    for text in (failed, resumed):
+        assert '"conversation"' in text
+
+    checkpoints = [json.loads(line) for line in export.splitlines()]
+    steps = [checkpoint["step"] for checkpoint in checkpoints]
+    assert steps == list(range(-1, len(steps) - 1)), "step numbers go on across runs"
+    assert [c["source"] for c in checkpoints].count("input") == 3
+    assert checkpoints[-1]["next"] == []
+    assert checkpoints[-1]["role"] == "assistant"
+    assert int(table(conversations)[0]["message_count"]) == checkpoints[-1]["message_count"] == 6
+
+    lines = details.splitlines()
+    metadata = [json.loads(line) for line in lines if line.startswith('{"') and '"role"' not in line]
+    run_ids = [row["id"] for row in rows]
+    assert metadata and all(item["run_id"] in run_ids for item in metadata)
+    assert sum("__error__" in line for line in lines) == 1
+    messages = [json.loads(line) for line in lines if '"role"' in line]
+    assert [message["role"] for message in messages].count("assistant") == 3
+    assert not {message["id"] for message in messages} & set(run_ids)
+
+    by_run = {row["run_id"]: row for row in table(links)}
+    assert int(by_run[run_ids[3]]["checkpoints"]) == 1, "the resume added exactly the missing checkpoint"
+    assert set(by_run) == set(run_ids)
