@@ -47,7 +47,7 @@ class LocalHTTP:
             self._app,
             http="httptools",
             ws="none",
-            lifespan="off",
+            lifespan="auto",
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=0,
