@@ -1,4 +1,4 @@
-"""Write the parts of the guide that follow from the code: the state machine's table, its picture, its reasons.
+"""Write the parts of the guide that follow from the code: the state machine, its picture, the settings.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit 1 when a written part is stale
@@ -17,6 +17,7 @@ from pathlib import Path
 from dromos.domain.machine import CREATION, EDGES, SETTLED_EDGES
 from dromos.domain.reasons import REASON_OF_CODE, ErrorCode
 from dromos.domain.statuses import FINAL, OWNED, TRIGGER_STATUS, RunStatus
+from dromos.settings import SETTINGS, Setting
 
 DOCS = Path(__file__).resolve().parent
 
@@ -73,12 +74,43 @@ def reasons_of_codes() -> str:
     return "\n".join(["| error code | reason of the run |", "|---|---|", *rows])
 
 
+def _default(setting: Setting) -> str:
+    if setting.required:
+        return "needed"
+    return "" if setting.default in (None, "", ()) else f"`{setting.default}`"
+
+
+def settings() -> str:
+    """Every setting of the server itself: key, variable, flag, default, meaning."""
+    rows = []
+    for setting in SETTINGS:
+        if ".NAME." in setting.key:
+            continue
+        variables = " ".join(f"`{name}`" for name in setting.variables)
+        flag = f"`{setting.flag}`" if setting.flag else ""
+        meaning = setting.description.replace("|", "\\|")
+        rows.append(f"| `{setting.key}` | {variables} | {flag} | {_default(setting)} | {meaning} |")
+    return "\n".join(["| key | environment | flag | default | meaning |", "|---|---|---|---|---|", *rows])
+
+
+def named_settings() -> str:
+    """Every setting that stands in a table with a name of its own, in the file only."""
+    rows = [
+        f"| `{setting.key}` | {_default(setting)} | {setting.description} |"
+        for setting in SETTINGS
+        if ".NAME." in setting.key
+    ]
+    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "edges": edges,
     "statuses": statuses,
     "pairs": pairs,
     "settled": settled,
     "reasons of codes": reasons_of_codes,
+    "settings": settings,
+    "named settings": named_settings,
 }
 
 

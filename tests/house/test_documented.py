@@ -14,6 +14,7 @@ from dromos.domain import errors
 from dromos.domain.events import EventType
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.statuses import FollowupStatus, RunStatus, TriggerStatus, WhenBusy
+from dromos.settings import OTHER_VARIABLES, SETTINGS
 from tests.house.repository import DOCS
 
 
@@ -76,9 +77,8 @@ def test_each_command_is_explained() -> None:
 
 
 def test_each_setting_is_explained() -> None:
-    settings = pytest.importorskip("dromos.settings")
-    names = [name for name in settings.Settings.model_fields if not name.startswith("_")]
-    assert _missing([f"DROMOS_{name.upper()}" for name in names], "configuration.md") == []
+    names = {name for setting in SETTINGS for name in (setting.key, *setting.variables)}
+    assert _missing(names | OTHER_VARIABLES, "configuration.md") == []
 
 
 def test_every_guide_ends_with_what_is_not_guaranteed() -> None:
