@@ -535,7 +535,7 @@ def _nearest(name: str, path: tuple[str, ...], model: type[Section]) -> str:
     here = difflib.get_close_matches(name, model.model_fields, 1, 0.6)
     if here:
         return f"did you mean `{'.'.join((*path, here[0]))}`?"
-    elsewhere = {key.rpartition(".")[2]: key for key in _BY_KEY}
+    elsewhere = {key.rpartition(".")[2]: key for key in reversed(_BY_KEY)}
     near = difflib.get_close_matches(name, elsewhere, 1, 0.75)
     if near:
         return f"did you mean `{elsewhere[near[0]]}`?"

@@ -1,0 +1,183 @@
+"""The commands and their flags, and nothing else: each one hands over to the module that does the work.
+
+Everything heavy is imported inside a command, so that `dromos --help` answers at once. Exit codes: 0 done, 1 refused or
+failed, 2 wrong usage or settings, 3 no server to talk to.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dromos.cli.failures import explain
+
+app = typer.Typer(
+    name="dromos",
+    help="Durable agent runs: serve them, look at them, talk to them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+runs = typer.Typer(help="Look at runs on a running server.", no_args_is_help=True)
+app.add_typer(runs, name="runs")
+
+
+class ExportFormat(StrEnum):
+    MD = "md"
+    JSONL = "jsonl"
+    JSON = "json"
+
+
+Data = Annotated[
+    Path | None, typer.Option(help="Folder for everything that is kept.", show_default="./dromos-data")
+]
+Database = Annotated[
+    str | None,
+    typer.Option(help="postgresql://user:password@host/name", show_default="dromos.db in the data folder"),
+]
+Config = Annotated[Path | None, typer.Option(help="Settings file.", show_default="./dromos.toml")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for a program.")]
+Server = Annotated[
+    str, typer.Option(envvar="DROMOS_SERVER", help="Address of the running server.", metavar="URL")
+]
+LOCAL = "http://127.0.0.1:8321"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"dromos {version('dromos')}")
+        raise typer.Exit
+
+
+@app.callback()
+def dromos(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Durable agent runs: serve them, look at them, talk to them."""
+
+
+@app.command()
+def serve(
+    data: Data = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any.", show_default="8321")] = None,
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """Serve the page and the API, and work on runs, until stopped."""
+    settings = _settings(config, data=data, host=host, port=port, database=database)
+    from dromos import bootstrap
+
+    raise typer.Exit(bootstrap.serve(settings))
+
+
+@app.command()
+def migrate(data: Data = None, database: Database = None, config: Config = None) -> None:
+    """Bring the database to this version's schema. Stop the server first."""
+    settings = _settings(config, data=data, database=database)
+    from dromos import bootstrap
+
+    typer.echo(bootstrap.migrate(settings))
+
+
+@app.command()
+def doctor(
+    data: Data = None,
+    database: Database = None,
+    config: Config = None,
+    list_settings: Annotated[
+        bool, typer.Option("--settings", help="List every setting there is, and stop.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say what is in force and from where, what works, and what to do about the rest."""
+    from dromos.cli import doctor as room
+
+    if list_settings:
+        room.list_settings(as_json=json)
+        return
+    raise typer.Exit(room.examine({"data": data, "database": database}, config, as_json=json))
+
+
+@runs.command("list")
+def list_runs(
+    status: Annotated[str | None, typer.Option(help="Only runs with this status, e.g. failed.")] = None,
+    conversation: Annotated[str | None, typer.Option(help="Only runs of this conversation.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many, newest first.")] = 20,
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """Runs, newest first."""
+    from dromos.cli import runs as room
+
+    room.show_list(server, status=status, conversation=conversation, limit=limit, as_json=json)
+
+
+@runs.command("show")
+def show_run(
+    run: Annotated[str, typer.Argument(help="Id of the run.")], server: Server = LOCAL, json: Json = False
+) -> None:
+    """One run with its steps and attempts."""
+    from dromos.cli import runs as room
+
+    room.show_one(server, run, as_json=json)
+
+
+@app.command()
+def export(
+    conversation: Annotated[str, typer.Argument(help="Id of the conversation.")],
+    format: Annotated[
+        ExportFormat, typer.Option(help="Markdown, one line for each checkpoint, or everything.")
+    ] = ExportFormat.MD,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write.", show_default="standard output")
+    ] = None,
+    server: Server = LOCAL,
+) -> None:
+    """Write a conversation as Markdown, JSON Lines or JSON."""
+    from dromos.cli import export as room
+
+    room.write(server, conversation, format.value, output)
+
+
+@app.command()
+def chat(
+    message: Annotated[str | None, typer.Argument(help="What to say; without it you are asked.")] = None,
+    conversation: Annotated[
+        str | None, typer.Option(help="Id of the conversation to go on with.", show_default="a new one")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Who answers in a new conversation.")] = None,
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """Send a message and watch the answer. Ctrl-C stops the run, a second one only stops watching."""
+    from dromos.cli import chat as room
+
+    raise typer.Exit(room.talk(server, message, conversation=conversation, agent=agent, as_json=json))
+
+
+def _settings(config: Path | None, **flags: Any) -> Any:
+    from dromos.settings import load
+
+    return load(flags, config=config)
+
+
+def main() -> None:
+    """The console script. An error that says its cure goes to standard error; anything else is a fault of ours."""
+    try:
+        app()
+    except Exception as error:
+        text, code = explain(error)
+        if text is None:
+            raise
+        print(text, file=sys.stderr)
+        sys.exit(code)
