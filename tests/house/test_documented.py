@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-import pytest
+import typer.main
 
+from dromos.cli.app import app
 from dromos.domain import errors
 from dromos.domain.events import EventType
 from dromos.domain.reasons import ErrorCode, Reason
@@ -63,9 +64,6 @@ def test_each_code_of_a_refusal_is_explained() -> None:
 
 
 def test_each_command_is_explained() -> None:
-    cli = pytest.importorskip("dromos.cli.app")
-    import typer.main
-
     def commands(group: object, prefix: str) -> Iterator[str]:
         for name, command in sorted(getattr(group, "commands", {}).items()):
             if getattr(command, "commands", None):
@@ -73,7 +71,7 @@ def test_each_command_is_explained() -> None:
             elif not command.hidden:
                 yield f"{prefix} {name}"
 
-    assert _missing(commands(typer.main.get_command(cli.app), "dromos"), "cli.md") == []
+    assert _missing(commands(typer.main.get_command(app), "dromos"), "cli.md") == []
 
 
 def test_each_setting_is_explained() -> None:
