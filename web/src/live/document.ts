@@ -1,0 +1,77 @@
+// One run's live document on this device: a snapshot, then what arrives after it. Pure.
+//
+// The content part moves by `version` (patches), the server part by `run_version`, the text by its length; the three
+// are independent. A frame that does not fit answers `stale`: the caller fetches the document again. A frame that
+// is older than what is here changes nothing.
+
+import type { DocumentAnswer, PatchOp, RunDocument } from "../wire/types";
+import { applyPatch, PatchError } from "./patch";
+
+export interface LiveRun { version: number; document: RunDocument }
+
+export interface TextFrame { run_id: string; message_id: string; offset: number; text: string }
+export interface PatchFrame { run_id: string; base_version: number; version: number; patch: PatchOp[] }
+export type ServerPart = Partial<RunDocument> & { run_id: string; run_version: number };
+
+/** What a frame did: the next value, `same` where it brought nothing new, `stale` where the document must be fetched. */
+export type Outcome = LiveRun | "same" | "stale";
+
+const SERVER_FIELDS = [
+  "status", "reason", "error", "run_version", "created_at", "started_at", "finished_at", "attempt", "crashes",
+  "owner", "wait", "stop", "requests", "followups", "cost", "agent", "backend_policy",
+] as const;
+
+/** Takes a whole snapshot, but keeps a newer server part or a longer text that is already here. */
+export function snapshot(old: LiveRun | undefined, answer: DocumentAnswer): LiveRun {
+  const fresh: RunDocument = { ...answer.document, run_version: answer.run_version };
+  if (!old) return { version: answer.version, document: fresh };
+  const content = answer.version >= old.version ? fresh : old.document;
+  const server = fresh.run_version >= old.document.run_version ? fresh : old.document;
+  const before = old.document.text;
+  const ahead = before && fresh.text && before.message_id === fresh.text.message_id && before.length > fresh.text.length;
+  return {
+    version: Math.max(answer.version, old.version),
+    document: { ...content, ...serverPart(server), text: ahead ? before : (fresh.text ?? null) },
+  };
+}
+
+/** Puts a server part (whole or in part) over the document, unless it is older. */
+export function server(old: LiveRun, part: ServerPart): Outcome {
+  if (part.run_version < old.document.run_version) return "same";
+  return { version: old.version, document: { ...old.document, ...serverPart(part) } };
+}
+
+export function patch(old: LiveRun, frame: PatchFrame): Outcome {
+  if (frame.version <= old.version) return "same";
+  if (frame.base_version !== old.version) return "stale";
+  try {
+    return { version: frame.version, document: applyPatch(old.document, frame.patch) };
+  } catch (error) {
+    if (error instanceof PatchError) return "stale";
+    throw error;
+  }
+}
+
+/** Appends streamed text. A new message starts at 0; a piece already here in part adds only what is new. */
+export function text(old: LiveRun, frame: TextFrame): Outcome {
+  const before = old.document.text;
+  const put = (content: string): LiveRun => ({
+    version: old.version,
+    document: { ...old.document, text: { message_id: frame.message_id, length: content.length, content } },
+  });
+  if (!before || before.message_id !== frame.message_id) return frame.offset === 0 ? put(frame.text) : "stale";
+  const have = before.content.length;
+  if (frame.offset > have) return "stale";
+  const known = have - frame.offset;
+  if (known >= frame.text.length) return "same";
+  return put(before.content + frame.text.slice(known));
+}
+
+function serverPart(part: Partial<RunDocument>): Partial<RunDocument> {
+  const picked: Record<string, unknown> = {};
+  for (const field of SERVER_FIELDS) {
+    const value = (part as Record<string, unknown>)[field];
+    if (value !== undefined) picked[field] = value;
+  }
+  return picked as Partial<RunDocument>;
+}

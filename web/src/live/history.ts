@@ -1,0 +1,126 @@
+// The history of one conversation on this device: one consistent read, then the durable events after it. Pure.
+// Events at or before the read's `seq` are already in it; a run or follow-up never goes back to an older version.
+
+import type { ConversationAnswer, Conversation, DurableEvent, Followup, Message, Page, Run } from "../wire/types";
+import { LIVE } from "../wire/types";
+
+export interface History {
+  conversation: Conversation;
+  messages: Message[];
+  runs: Record<string, Run>;
+  followups: Record<string, Followup>;
+  resumable: boolean;
+  seq: number;
+  /** Where the page before the oldest message starts; null when all of it is here. */
+  before: string | null;
+}
+
+/** How many messages a page holds when the server does not say that there are more. */
+export const PAGE = 50;
+
+export function fromAnswer(answer: ConversationAnswer, old?: History): History {
+  const keep = old && old.conversation.id === answer.conversation.id ? old : undefined;
+  const oldest = answer.messages[0]?.id ?? null;
+  return {
+    conversation: answer.conversation,
+    messages: keep ? mergePage(keep.messages, answer.messages) : answer.messages,
+    runs: { ...keep?.runs, ...byId(answer.runs.map((run) => newest(keep?.runs[run.id], run))) },
+    followups: byId(answer.followups),
+    resumable: answer.resumable,
+    seq: answer.seq,
+    before: keep ? keep.before : oldest,
+  };
+}
+
+/** Puts an event into the history. Returns the same object when it brings nothing new. */
+export function applyEvent(history: History, event: DurableEvent): History {
+  if (event.conversation_id !== history.conversation.id || event.seq <= history.seq) return history;
+  const next = { ...history, seq: event.seq };
+  const payload = event.payload;
+  switch (event.type) {
+    case "message.created":
+    case "message.updated":
+      return { ...next, messages: putMessage(history.messages, payload["message"] as Message) };
+    case "run.status":
+      return putRun(next, payload["run"] as Run);
+    case "followup.changed":
+      return putFollowup(next, payload["followup"] as Followup);
+    case "conversation.changed":
+      return { ...next, conversation: { ...history.conversation, ...(payload["conversation"] as Conversation) } };
+    default:
+      return next;
+  }
+}
+
+export function putRun(history: History, run: Run): History {
+  const kept = newest(history.runs[run.id], run);
+  if (kept !== run) return history;
+  const runs = { ...history.runs, [run.id]: run };
+  // Once something is live there is nothing to continue; after an end only the server knows, and it is asked.
+  return { ...history, runs, resumable: history.resumable && !LIVE.includes(run.status) };
+}
+
+export function putFollowup(history: History, followup: Followup): History {
+  const old = history.followups[followup.id];
+  if (old && old.version > followup.version) return history;
+  return { ...history, followups: { ...history.followups, [followup.id]: followup } };
+}
+
+export function dropFollowup(history: History, id: string): History {
+  const { [id]: _, ...followups } = history.followups;
+  return { ...history, followups };
+}
+
+export function putMessage(messages: Message[], message: Message): Message[] {
+  const at = messages.findLastIndex((m) => m.id === message.id);
+  return at < 0 ? [...messages, message] : messages.with(at, message);
+}
+
+/** The newest page put over what is here: older pages stay before it, later events after it. */
+export function mergePage(old: Message[], page: Message[]): Message[] {
+  if (page.length === 0) return old;
+  const ids = new Set(page.map((m) => m.id));
+  const first = old.findIndex((m) => ids.has(m.id));
+  if (first < 0) {
+    // No overlap: what is here is older than the page, with a gap between; only the page is known to be whole.
+    return page;
+  }
+  const last = old.findLastIndex((m) => ids.has(m.id));
+  return [...old.slice(0, first), ...page, ...old.slice(last + 1)];
+}
+
+/** An older page put before what is here. */
+export function prependPage(history: History, page: Page<Message>): History {
+  const have = new Set(history.messages.map((m) => m.id));
+  const fresh = page.items.filter((m) => !have.has(m.id));
+  return { ...history, messages: [...fresh, ...history.messages], before: page.next_cursor };
+}
+
+/** The run that is live, of which there is at most one. */
+export function liveRun(history: History): Run | null {
+  return Object.values(history.runs).find((run) => LIVE.includes(run.status)) ?? null;
+}
+
+/** The run that came last, live or ended. */
+export function lastRun(history: History): Run | null {
+  let last: Run | null = null;
+  for (const run of Object.values(history.runs)) {
+    if (!last || run.created_at > last.created_at || (run.created_at === last.created_at && run.id > last.id)) last = run;
+  }
+  return last;
+}
+
+/** Waiting and held follow-ups in their order. */
+export function openFollowups(history: History): Followup[] {
+  return Object.values(history.followups)
+    .filter((f) => f.status === "waiting" || f.status === "held")
+    .sort((a, b) => a.position - b.position || (a.id < b.id ? -1 : 1));
+}
+
+function newest(old: Run | undefined, run: Run): Run {
+  return old && old.version > run.version ? old : run;
+}
+
+function byId<T extends { id: string }>(items: T[]): Record<string, T> {
+  return Object.fromEntries(items.map((item) => [item.id, item]));
+}

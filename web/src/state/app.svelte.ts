@@ -1,0 +1,339 @@
+// The page's state: which conversation is open, its history and live documents, and the stream that feeds them.
+// It draws from the server's answers and events only. All values are replaced, never changed in place.
+
+import { api, newKey, Problem } from "../wire/api";
+import type { Agent, DocumentAnswer, DurableEvent, Followup, Run } from "../wire/types";
+import { Connection, type State } from "../live/connection";
+import * as live from "../live/document";
+import * as past from "../live/history";
+import { documentOf, isLive } from "../text/status";
+import type { RunDocument } from "../wire/types";
+import { Lists } from "./lists.svelte";
+import { throttle } from "./throttle";
+
+const DURABLE = new Set([
+  "run.status", "request.opened", "request.closed", "message.created", "message.updated", "followup.changed",
+  "conversation.changed", "conversation.deleted",
+]);
+
+class App {
+  lists = new Lists();
+  agents = $state.raw<Agent[]>([]);
+  /** The conversation in focus; null is the first screen. */
+  open = $state<string | null>(null);
+  history = $state.raw<past.History | null>(null);
+  documents = $state.raw<Record<string, live.LiveRun>>({});
+  loading = $state(false);
+  /** Why the open conversation cannot be shown; `missing` where it does not exist (any more). */
+  problem = $state.raw<{ text: string; missing: boolean } | null>(null);
+  stream = $state<State>("connecting");
+  retryAt = $state<number | null>(null);
+  /** A short sentence about an action that failed, shown until it is closed or the next action. */
+  notice = $state<string | null>(null);
+
+  run = $derived(this.history ? past.liveRun(this.history) : null);
+  last = $derived(this.history ? past.lastRun(this.history) : null);
+
+  #connection = new Connection({
+    frame: (event, data) => this.#frame(event, data),
+    state: (state, retryAt) => {
+      this.stream = state;
+      this.retryAt = retryAt;
+    },
+  });
+  #opening: AbortController | null = null;
+  #reread = throttle(() => this.#load(), 1_000);
+  #fetching = new Map<string, () => void>();
+  #keys = new Map<string, string>();
+
+  start(): void {
+    addEventListener("popstate", () => void this.#show(idOf(location.pathname)));
+    setInterval(() => {
+      const elsewhere = this.lists.running.some((run) => run.conversation_id !== this.open);
+      if (elsewhere && !document.hidden) this.lists.refresh();
+    }, 5_000);
+    void this.#agents();
+    void this.#show(idOf(location.pathname)).then(() => this.#connection.start());
+  }
+
+  async go(conversation: string | null): Promise<void> {
+    const path = conversation === null ? "/" : `/c/${conversation}`;
+    if (location.pathname !== path) history.pushState(null, "", path);
+    await this.#show(conversation);
+  }
+
+  retryNow(): void {
+    this.#connection.reconnect();
+    if (this.open !== null && !this.history) void this.#load();
+  }
+
+  /** What a run's box draws: its live document where there is one, else what the lists say. */
+  documentFor(run: Run): RunDocument {
+    const kept = this.documents[run.id];
+    if (!kept) return documentOf(run);
+    if (kept.document.run_version >= run.version) return kept.document;
+    const { usage: _usage, line, ...server } = documentOf(run);
+    return { ...kept.document, ...server, line: line ?? kept.document.line ?? null, followups: kept.document.followups, requests: kept.document.requests };
+  }
+
+  async older(): Promise<void> {
+    const before = this.history;
+    if (!before?.before) return;
+    const page = await api.messages(before.conversation.id, before.before, past.PAGE);
+    if (this.history?.conversation.id === before.conversation.id) this.history = past.prependPage(this.history, page);
+  }
+
+  // --- actions -------------------------------------------------------------------------------------------------
+
+  async stop(run: string): Promise<void> {
+    await this.#act(`cancel ${run}`, async (key) => this.#putRun((await api.cancel(run, key)).run));
+  }
+
+  async resume(conversation: string, run: string): Promise<void> {
+    await this.#act(`continue ${run}`, async (key) => {
+      this.#putRun((await api.resume(conversation, key)).run);
+      this.#reread();
+    });
+  }
+
+  async editFollowup(followup: Followup, content: string): Promise<boolean> {
+    return this.#act(null, async () => this.#putFollowup(await api.editFollowup(followup, content)));
+  }
+
+  async removeFollowup(followup: Followup): Promise<boolean> {
+    return this.#act(null, async () => {
+      await api.removeFollowup(followup);
+      if (this.history) this.history = past.dropFollowup(this.history, followup.id);
+    });
+  }
+
+  async sendFollowup(followup: Followup): Promise<boolean> {
+    return this.#act(`send ${followup.id}`, async (key) => {
+      await api.sendFollowup(followup, key);
+      this.#reread();
+    });
+  }
+
+  async rename(conversation: string, title: string): Promise<boolean> {
+    return this.#act(null, async () => {
+      const changed = await api.rename(conversation, title);
+      this.lists.put(changed);
+      if (this.history?.conversation.id === conversation) {
+        this.history = { ...this.history, conversation: { ...this.history.conversation, ...changed } };
+      }
+    });
+  }
+
+  async remove(conversation: string): Promise<boolean> {
+    return this.#act(null, async () => {
+      await api.remove(conversation);
+      this.lists.drop(conversation);
+      if (this.open === conversation) await this.go(null);
+    });
+  }
+
+  /** Sends a message to an existing conversation. Throws `Problem`; the caller keeps the text and the key. */
+  async send(conversation: string, content: string, key: string): Promise<void> {
+    const answer = await api.send(conversation, content, key);
+    if (this.history?.conversation.id !== conversation) return;
+    if (answer.run) {
+      this.history = { ...this.history, messages: past.putMessage(this.history.messages, answer.message) };
+      this.#putRun(answer.run);
+    }
+    if (answer.followup) this.#putFollowup(answer.followup);
+    if (this.stream !== "open") this.#reread();
+  }
+
+  /** Makes a conversation. The same key always gives the same one. Throws `Problem`. */
+  async create(title: string, key: string): Promise<string> {
+    const conversation = await api.create(title, key);
+    this.lists.put(conversation);
+    return conversation.id;
+  }
+
+  /** Does it, with a key that stays the same until it has worked, and says what went wrong. */
+  async #act(name: string | null, action: (key: string) => Promise<void>): Promise<boolean> {
+    this.notice = null;
+    const key = (name === null ? null : this.#keys.get(name)) ?? newKey();
+    if (name !== null) this.#keys.set(name, key);
+    try {
+      await action(key);
+      if (name !== null) this.#keys.delete(name);
+      return true;
+    } catch (error) {
+      this.notice = error instanceof Problem ? error.message : String(error);
+      if (error instanceof Problem && error.status === 409) this.#reread();
+      return false;
+    }
+  }
+
+  // --- reading -------------------------------------------------------------------------------------------------
+
+  async #agents(): Promise<void> {
+    try {
+      this.agents = (await api.agents()).items;
+    } catch {
+      // Asked again on the next hello.
+    }
+  }
+
+  async #show(conversation: string | null): Promise<void> {
+    this.notice = null;
+    this.problem = null;
+    if (this.open !== conversation) {
+      this.history = null;
+      this.documents = {};
+    }
+    this.open = conversation;
+    if (conversation === null) {
+      this.#opening?.abort();
+      this.loading = false;
+      this.#connection.focus(null, null);
+      return;
+    }
+    await this.#load();
+  }
+
+  async #load(): Promise<void> {
+    const id = this.open;
+    if (id === null) return;
+    this.#opening?.abort();
+    const opening = new AbortController();
+    this.#opening = opening;
+    this.loading = this.history === null;
+    try {
+      const [answer, runs] = await Promise.all([api.conversation(id, opening.signal), api.runsOf(id)]);
+      if (opening.signal.aborted || this.open !== id) return;
+      // Events have overtaken this read: what is here is newer.
+      if (this.history && answer.seq < this.history.seq) return this.#reread();
+      let next = past.fromAnswer(answer, this.history ?? undefined);
+      for (const run of runs.items) next = past.putRun(next, run);
+      this.history = { ...next, resumable: answer.resumable };
+      for (const run of answer.runs) this.lists.putRun(run);
+      this.problem = null;
+      this.#connection.focus(id, answer.seq);
+      const last = past.lastRun(next);
+      if (last && last.status !== "completed" && !isLive(last.status) && !this.documents[last.id]) this.#fetch(last.id);
+    } catch (error) {
+      if (opening.signal.aborted) return;
+      const problem = error instanceof Problem ? error : new Problem(0, "", String(error));
+      const missing = problem.status === 404 || problem.status === 400 || problem.status === 422;
+      if (!this.history || missing) {
+        if (missing) this.history = null;
+        this.problem = { text: problem.message, missing };
+      }
+      if (!missing) this.#connection.focus(id, null);
+    } finally {
+      if (this.#opening === opening) this.loading = false;
+    }
+  }
+
+  /** Reads a run's document again: one request at a time per run, at most four a second. */
+  #fetch(run: string): void {
+    let ask = this.#fetching.get(run);
+    if (!ask) {
+      ask = throttle(async () => {
+        try {
+          this.#snapshot(await api.document(run));
+        } catch {
+          // The next frame that does not fit asks again.
+        }
+      }, 250);
+      this.#fetching.set(run, ask);
+    }
+    ask();
+  }
+
+  readDocument(run: string): void {
+    if (!this.documents[run]) this.#fetch(run);
+  }
+
+  // --- frames --------------------------------------------------------------------------------------------------
+
+  #frame(event: string, data: unknown): void {
+    if (DURABLE.has(event)) return this.#durable({ ...(data as DurableEvent), type: event });
+    switch (event) {
+      case "hello":
+        this.lists.refresh();
+        if (this.agents.length === 0) void this.#agents();
+        if (this.open !== null && !this.history && !this.problem?.missing) void this.#load();
+        return;
+      case "reset":
+        this.history = this.history ? { ...this.history, seq: 0 } : null;
+        this.documents = {};
+        this.lists.refresh();
+        void this.#load();
+        return;
+      case "run.document":
+        return this.#snapshot(data as DocumentAnswer);
+      case "run.text":
+        return this.#step(data as live.TextFrame, live.text);
+      case "run.patch":
+        return this.#step(data as live.PatchFrame, live.patch);
+      case "run.server":
+        return this.#step(data as live.ServerPart, live.server);
+    }
+  }
+
+  #durable(event: DurableEvent): void {
+    this.lists.apply(event);
+    if (event.type === "conversation.deleted" && String(event.payload["id"] ?? event.conversation_id) === this.open) {
+      this.history = null;
+      this.problem = { text: "This conversation was deleted.", missing: true };
+      return;
+    }
+    if (!this.history || event.conversation_id !== this.open) return;
+    this.history = past.applyEvent(this.history, event);
+    if (event.type !== "run.status") return;
+    const run = event.payload["run"] as Run;
+    const part = event.payload["document"] as Partial<RunDocument> | undefined;
+    const kept = this.documents[run.id];
+    if (kept && part) this.#put(run.id, live.server(kept, { ...part, run_id: run.id, run_version: part.run_version ?? run.version }));
+    else if (!kept && isLive(run.status)) this.#fetch(run.id);
+    // What was said and called on the way is read at the end; so is whether the run can be continued.
+    if (!isLive(run.status)) {
+      this.#fetch(run.id);
+      this.#reread();
+    }
+  }
+
+  #snapshot(answer: DocumentAnswer): void {
+    const id = answer.document.run_id;
+    if (answer.document.conversation_id !== this.open) return;
+    this.#put(id, live.snapshot(this.documents[id], answer));
+  }
+
+  #step<F extends { run_id: string }>(frame: F, apply: (old: live.LiveRun, frame: F) => live.Outcome): void {
+    const kept = this.documents[frame.run_id];
+    if (kept) this.#put(frame.run_id, apply(kept, frame));
+    else if (this.history?.runs[frame.run_id]) this.#fetch(frame.run_id);
+  }
+
+  #put(run: string, outcome: live.Outcome): void {
+    if (outcome === "same") return;
+    if (outcome === "stale") return this.#fetch(run);
+    const before = this.documents[run]?.document;
+    this.documents = { ...this.documents, [run]: outcome };
+    const after = outcome.document;
+    // A step ended: the messages it left are rows without events, so they are read.
+    const spoke = before?.text && after.text && before.text.message_id !== after.text.message_id;
+    const called = before && before.current?.kind === "tool" && after.current?.kind !== "tool";
+    if (spoke || called) this.#reread();
+  }
+
+  #putRun(run: Run): void {
+    this.lists.putRun(run);
+    if (this.history?.conversation.id === run.conversation_id) this.history = past.putRun(this.history, run);
+  }
+
+  #putFollowup(followup: Followup): void {
+    if (this.history?.conversation.id === followup.conversation_id) this.history = past.putFollowup(this.history, followup);
+  }
+}
+
+function idOf(path: string): string | null {
+  const match = /^\/c\/([^/]+)\/?$/.exec(path);
+  return match?.[1] ? decodeURIComponent(match[1]) : null;
+}
+
+export const app = new App();

@@ -1,0 +1,119 @@
+// Calls of the HTTP surface. Each function is one request; errors become `Problem` with the server's own words.
+// It keeps no state but the measured distance between this machine's clock and the server's.
+
+import type {
+  Agent, Conversation, ConversationAnswer, DocumentAnswer, Followup, Message, Page, Run, Step,
+} from "./types";
+import { LIVE } from "./types";
+
+/** A refused or failed request. `status` 0 means no answer came; the request may or may not have had its effect. */
+export class Problem extends Error {
+  constructor(readonly status: number, readonly code: string, detail: string, readonly body: Record<string, unknown> = {}) {
+    super(detail);
+    this.name = "Problem";
+  }
+}
+
+let skewMs = 0;
+
+/** Now, by the server's clock (to the second it tells in its Date header), in ms since the epoch. */
+export function serverNow(): number {
+  return Date.now() + skewMs;
+}
+
+/** A fresh key. `crypto.randomUUID` exists only on secure origins; the page is also opened by plain http from a phone. */
+export function newKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+interface Options { body?: unknown; key?: string; signal?: AbortSignal; timeoutMs?: number }
+
+async function call<T>(method: string, path: string, { body, key, signal, timeoutMs = 30_000 }: Options = {}): Promise<T> {
+  const headers: Record<string, string> = { Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (key) headers["Idempotency-Key"] = key;
+  const limit = AbortSignal.timeout(timeoutMs);
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(path, {
+      method, headers, cache: "no-store",
+      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    text = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem(0, "unreachable", "The server did not answer. Check that it is running, then try again.");
+  }
+  noteClock(response.headers.get("Date"));
+  const data = parse(text);
+  if (!response.ok) {
+    const detail = data["detail"] ?? data["title"];
+    throw new Problem(
+      response.status,
+      typeof data["code"] === "string" ? data["code"] : `http_${response.status}`,
+      typeof detail === "string" && detail ? detail : `The server answered ${response.status}. Try again; its log says more.`,
+      data,
+    );
+  }
+  return data as T;
+}
+
+function parse(text: string): Record<string, unknown> {
+  if (text === "") return {};
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+function noteClock(date: string | null): void {
+  const server = date ? Date.parse(date) : NaN;
+  if (Number.isNaN(server)) return;
+  // The header has whole seconds: only a difference it can really show counts.
+  const skew = server + 500 - Date.now();
+  skewMs = Math.abs(skew) > 2_000 ? skew : 0;
+}
+
+const at = (id: string): string => encodeURIComponent(id);
+const query = (values: Record<string, string | number | null | undefined>): string => {
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) if (value !== null && value !== undefined) params.set(name, String(value));
+  const text = params.toString();
+  return text ? `?${text}` : "";
+};
+
+export const api = {
+  agents: () => call<Page<Agent>>("GET", "/v1/agents"),
+  conversations: (cursor?: string | null, limit = 50) =>
+    call<Page<Conversation>>("GET", `/v1/conversations${query({ limit, cursor })}`),
+  liveRuns: () => call<Page<Run>>("GET", `/v1/runs?${LIVE.map((s) => `status=${s}`).join("&")}&limit=50`),
+  runsOf: (conversation: string) => call<Page<Run>>("GET", `/v1/runs${query({ conversation_id: conversation, limit: 200 })}`),
+  conversation: (id: string, signal?: AbortSignal) =>
+    call<ConversationAnswer>("GET", `/v1/conversations/${at(id)}`, signal ? { signal } : {}),
+  messages: (id: string, before?: string | null, limit = 50) =>
+    call<Page<Message>>("GET", `/v1/conversations/${at(id)}/messages${query({ before, limit })}`),
+  create: (title: string, key: string) => call<Conversation>("POST", "/v1/conversations", { body: { title }, key }),
+  rename: (id: string, title: string) => call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { title } }),
+  remove: (id: string) => call<void>("DELETE", `/v1/conversations/${at(id)}`, { timeoutMs: 60_000 }),
+  send: (id: string, content: string, key: string) =>
+    call<{ message: Message; run?: Run; followup?: Followup }>("POST", `/v1/conversations/${at(id)}/messages`, {
+      body: { content, when_busy: "queue" }, key,
+    }),
+  resume: (id: string, key: string) => call<{ run: Run }>("POST", `/v1/conversations/${at(id)}/continue`, { body: {}, key }),
+  cancel: (run: string, key: string) => call<{ run: Run }>("POST", `/v1/runs/${at(run)}/cancel`, { body: {}, key }),
+  run: (id: string) => call<Run>("GET", `/v1/runs/${at(id)}`),
+  document: (run: string) => call<DocumentAnswer>("GET", `/v1/runs/${at(run)}/document`),
+  steps: (run: string, cursor?: string | null) =>
+    call<Page<Step>>("GET", `/v1/runs/${at(run)}/steps${query({ limit: 200, cursor })}`),
+  editFollowup: (f: Followup, content: string) =>
+    call<Followup>("PATCH", `/v1/followups/${at(f.id)}`, { body: { content, version: f.version } }),
+  removeFollowup: (f: Followup) => call<void>("DELETE", `/v1/followups/${at(f.id)}${query({ version: f.version })}`),
+  sendFollowup: (f: Followup, key: string) =>
+    call<Record<string, unknown>>("POST", `/v1/followups/${at(f.id)}/send`, { body: { version: f.version }, key }),
+  exportUrl: (id: string) => `/v1/conversations/${at(id)}/export?format=md`,
+};

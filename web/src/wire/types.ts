@@ -1,0 +1,111 @@
+// The shapes the server sends, as far as the page reads them. Types only: no defaults, no behaviour.
+// Times are RFC 3339 UTC strings, lengths and offsets of text are UTF-16 code units.
+
+export type RunStatus =
+  | "queued" | "running" | "waiting_input" | "cancelling"
+  | "completed" | "failed" | "cancelled" | "interrupted" | "expired";
+
+export const LIVE: readonly RunStatus[] = ["queued", "running", "waiting_input", "cancelling"];
+
+export interface Wait { reason: string; until?: string | null; then?: string | null }
+
+export interface Stop {
+  cause?: string | null; by?: string | null; accepted_at?: string | null; outcome?: string | null;
+  waiting_for?: { tool: string; since?: string | null; until?: string | null } | null;
+  unknown_calls?: unknown[];
+}
+
+export interface Cost { currency: string; amount: string | null; estimated?: boolean; limit?: string | null }
+
+export interface Usage {
+  input?: number; output?: number; cached?: number; reasoning?: number; model_calls?: number; tool_calls?: number;
+}
+
+export interface Run {
+  id: string; conversation_id: string; agent?: string | null;
+  status: RunStatus; reason: string; error_code: string | null; error_message: string | null;
+  attempt: number; crashes: number; version: number;
+  wait: Wait | null; stop: Stop | null;
+  anchor_message_id: string | null; trigger_message_id?: string | null;
+  resume_of?: string | null; retry_of?: string | null;
+  created_at: string; started_at: string | null; finished_at: string | null;
+  usage?: Usage | null; cost?: Cost | null; line?: string | null;
+}
+
+export interface ToolCall { id: string; name: string; args: unknown }
+
+export interface Message {
+  id: string; role: "user" | "assistant" | "tool" | null; kind: "text" | "run" | "tool";
+  content: string; status: string | null; run_id: string | null;
+  tool_calls?: ToolCall[] | null; tool_call_id?: string | null; name?: string | null;
+  interrupted?: boolean; created_at: string;
+}
+
+export interface Conversation {
+  id: string; title: string | null; agent?: string | null; status?: string | null; line?: string | null;
+  open_requests?: number; message_count?: number; unseen?: number | boolean; created_at?: string; updated_at: string;
+}
+
+export interface Followup {
+  id: string; conversation_id: string; run_id: string | null; status: "waiting" | "held" | "applied" | "discarded";
+  when_busy: string; content: string; position: number; version: number; created_at: string;
+}
+
+export interface Request { id: string; run_id: string; kind: string; tool?: string | null; prompt?: string | null; status?: string }
+
+export interface Step {
+  id: string; kind: "model" | "tool" | "step"; name: string; status: string;
+  summary?: string | null; started_at?: string | null; ms?: number | null;
+}
+
+export interface Current {
+  kind: "model" | "tool" | "step"; name: string; summary?: string | null; since?: string | null;
+  progress?: { value: number; total?: number | null; message?: string | null } | null;
+}
+
+export interface LiveText { message_id: string; length: number; content: string }
+
+/** `run_document.v1`: what a run is doing. The server part is read, never patched; the content part is patched. */
+export interface RunDocument {
+  schema?: string;
+  run_id: string; conversation_id: string; agent?: string | null;
+  status: RunStatus; reason: string; error: { code?: string; message?: string } | string | null; run_version: number;
+  created_at: string; started_at: string | null; finished_at: string | null; attempt: number; crashes: number;
+  owner?: { kind: string; seen_at?: string | null; takeover_at?: string | null } | null;
+  wait: Wait | null; stop: Stop | null; requests: Request[]; followups: Followup[]; cost?: Cost | null;
+  model?: string | null; activity_at?: string | null;
+  stall?: { since: string; kind: "model" | "tool" } | null;
+  context?: { used?: number | null; limit?: number | null; percent?: number | null } | null;
+  usage?: Usage | null; current?: Current | null; text?: LiveText | null;
+  plan?: { id: string; title: string; status: "pending" | "active" | "done" | "skipped" }[];
+  steps?: Step[];
+  subagents?: Record<string, { title?: string; status?: string; current?: string | null; usage?: Usage }>;
+  background?: Record<string, { title?: string; status?: string; since?: string | null }>;
+  retries?: {
+    count: number;
+    last?: { of?: string; code?: string; attempt?: number; of_attempts?: number; next_at?: string | null } | null;
+  } | null;
+  line?: string | null;
+}
+
+export interface PatchOp { op: "add" | "replace" | "remove" | "test"; path: string; value?: unknown }
+
+export interface DocumentAnswer { version: number; run_version: number; document: RunDocument }
+
+export interface ConversationAnswer {
+  conversation: Conversation; messages: Message[]; runs: Run[]; requests: Request[]; followups: Followup[];
+  resumable: boolean; seq: number;
+}
+
+export interface Page<T> { items: T[]; next_cursor: string | null }
+
+export interface Agent {
+  name: string; description?: string | null; kind?: string; default?: boolean;
+  model?: { name: string; source?: string | null; hint?: string | null } | null;
+}
+
+/** A durable event as the stream carries it. */
+export interface DurableEvent {
+  seq: number; type: string; conversation_id: string | null; run_id?: string | null; at: string;
+  payload: Record<string, unknown>;
+}
