@@ -16,11 +16,10 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Table,
-    Text,
     text,
 )
 
-from dromos.store.types import Instant, Json
+from dromos.store.types import Instant, Json, Text
 
 metadata = MetaData(
     naming_convention={
@@ -64,7 +63,9 @@ messages = Table(
     Column("conversation_id", Text, primary_key=True),
     Column("num", BigInteger, primary_key=True, autoincrement=False),  # order of insertion
     Column("id", Text, nullable=False),
-    Column("position", BigInteger, nullable=False),  # order in the history; = num unless it replaces a message
+    Column(
+        "position", BigInteger, nullable=False
+    ),  # order in the history; = num unless it replaces a message
     Column("role", Text),  # user | assistant | tool | system | NULL for anchors
     Column("kind", Text, nullable=False),  # text | run | tool
     Column("content", Json),
@@ -74,7 +75,9 @@ messages = Table(
     Column("status", Text),  # trigger status of a person's message; "error" for a failed tool result
     Column("run_id", Text),  # the run that wrote it, or that it started
     Column("interrupted", Boolean, nullable=False, server_default=text("false")),
-    Column("hidden", Boolean, nullable=False, server_default=text("false")),  # replaced or inner; not in the history
+    Column(
+        "hidden", Boolean, nullable=False, server_default=text("false")
+    ),  # replaced or inner; not in the history
     Column("ns", Text, nullable=False, server_default=""),
     Column("channel", Text, nullable=False, server_default="messages"),
     Column("log_seq", BigInteger),  # place in the thread's log; NULL: not in the thread (yet)
@@ -95,7 +98,7 @@ messages = Table(
     ),
 )
 
-_LIVE = text("status IN ('queued', 'running', 'waiting_input', 'cancelling')")
+LIVE = text("status IN ('queued', 'running', 'waiting_input', 'cancelling')")
 
 runs = Table(
     "runs",
@@ -144,12 +147,12 @@ runs = Table(
         "uq_runs_live_conversation",
         "conversation_id",
         unique=True,
-        sqlite_where=_LIVE,
-        postgresql_where=_LIVE,
+        sqlite_where=LIVE,
+        postgresql_where=LIVE,
     ),
     Index("ix_runs_conversation", "conversation_id", "created_at"),
     Index("ix_runs_user", "user_id", "created_at"),
-    Index("ix_runs_live", "status", "created_at", sqlite_where=_LIVE, postgresql_where=_LIVE),
+    Index("ix_runs_live", "status", "created_at", "id", sqlite_where=LIVE, postgresql_where=LIVE),
 )
 
 run_inputs = Table(
@@ -333,4 +336,3 @@ writes = Table(
     Column("task_path", Text, nullable=False, server_default=""),
     Column("run_id", Text),
 )
-

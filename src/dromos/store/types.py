@@ -1,26 +1,77 @@
-"""Column types that behave the same on both databases.
+"""Column types that behave the same on both databases, and how their values become the driver's and come back.
 
-`Instant` is RFC 3339 UTC text with microseconds (sorts as time, readable in any SQL shell); `Json` is JSON text.
+`Instant` is RFC 3339 UTC text with microseconds (sorts as time, readable in any SQL shell); `Json` is JSON text;
+`Text` compares by code points on both databases. What no database takes is replaced here a last time: NUL and
+lone surrogates become U+FFFD. A NaN or an infinity in JSON is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import Text
+import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from dromos.domain.errors import Fault, Invalid
+from dromos.domain.text import clean_json, clean_text
+
+Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+"""Text in code point order. (Other collations sort ids and keys differently on each machine.)"""
+
+Converter = Callable[[Any], Any]
 
 
 def to_text(moment: datetime) -> str:
-    """`2026-11-29T13:46:04.123456Z`: fixed width, so text order is time order."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """`2026-11-29T13:46:04.123456Z`: fixed width, so text order is time order. Refuses a naive datetime."""
+    if moment.tzinfo is not UTC:
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment!r} has no time zone; the store takes aware datetimes only")
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def from_text(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def to_json(value: Any) -> str:
+    """JSON text of a value. Raises `Invalid` for NaN, infinities and what has no JSON form."""
+    try:
+        encoded = orjson.dumps(value, default=_plain)
+    except TypeError:  # a lone surrogate, a key that is no string, or no JSON at all
+        encoded = _cleaned(value)
+    else:
+        # orjson writes NaN as null and NUL as an escape: look closer only where one of them may be
+        if b"null" in encoded or b"\\u0000" in encoded:
+            encoded = _cleaned(value)
+    return encoded.decode()
+
+
+def from_json(text: str) -> Any:
+    return orjson.loads(text)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _cleaned(value: Any) -> bytes:
+    cleaned, not_a_number = clean_json(dict(value) if isinstance(value, Mapping) else value)
+    if not_a_number:
+        message = "NaN and infinities are not JSON; send null or a text instead"
+        raise Invalid(message, code="not_a_number", faults=[Fault("not_a_number", "", message)])
+    try:
+        return orjson.dumps(cleaned, default=_plain)
+    except TypeError as error:
+        raise Invalid(f"this value cannot be stored as JSON: {error}", code="not_json") from error
 
 
 class Instant(TypeDecorator[datetime]):
@@ -43,7 +94,29 @@ class Json(TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return None if value is None else orjson.dumps(value).decode()
+        return None if value is None else to_json(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else orjson.loads(value)
+        return None if value is None else from_json(value)
+
+
+def encoder(kind: TypeEngine[Any]) -> Converter | None:
+    """What turns a Python value (never None) of this column type into the driver's; None: nothing to do."""
+    if isinstance(kind, Instant):
+        return to_text
+    if isinstance(kind, Json):
+        return to_json
+    if isinstance(kind, sa.Text):
+        return clean_text
+    return None
+
+
+def decoder(kind: TypeEngine[Any]) -> Converter | None:
+    """What turns the driver's value (never None) of this column type into Python's; None: nothing to do."""
+    if isinstance(kind, Instant):
+        return from_text
+    if isinstance(kind, Json):
+        return from_json
+    if isinstance(kind, sa.Boolean):
+        return bool
+    return None

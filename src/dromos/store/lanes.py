@@ -1,0 +1,152 @@
+"""Threads that run operations for tasks: a queue, a few threads, answers handed back to each task's own loop.
+
+A lane takes what is waiting, in order and up to a limit, and gives it to its work as one group. It does not know
+what an operation does, or that there is a database.
+
+The answers of a group wake each loop once. A task that was cancelled while its operation waited is simply left
+out; one that was cancelled later does not disturb the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from dromos.domain.errors import StoreUnavailable
+
+
+class Job:
+    """One operation that waits, its answer once it has one, and whom to tell."""
+
+    __slots__ = ("asked_at", "error", "fn", "future", "loop", "value")
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self.fn = fn
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.asked_at = time.monotonic()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+class Work(Protocol):
+    """What one thread of a lane does. Made on that thread, used and closed only there."""
+
+    def perform(self, group: Sequence[Job]) -> None:
+        """Set `value` or `error` of every job. Raises nothing."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lane:
+    """`threads` threads, each with work of its own, behind one queue of at most `most_waiting` jobs."""
+
+    def __init__(
+        self,
+        name: str,
+        make_work: Callable[[], Work],
+        *,
+        threads: int = 1,
+        largest_group: int = 1,
+        most_waiting: int = 10_000,
+    ) -> None:
+        self._name = name
+        self._make_work = make_work
+        self._largest_group = largest_group
+        self._most_waiting = most_waiting
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"{name}-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs no thread has taken yet."""
+        return self._queue.qsize()
+
+    async def run(self, fn: Callable[[Any], Any]) -> Any:
+        """The value of `fn`, called on one of the threads. Raises what it raises."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed: this process is stopping")
+        if self._queue.qsize() >= self._most_waiting:
+            raise StoreUnavailable(
+                f"{self._most_waiting} operations wait for {self._name} already: the disk or the database "
+                "server does not keep up; try again later"
+            )
+        job = Job(fn)
+        self._queue.put(job)
+        return await job.future
+
+    def close(self) -> None:
+        """Finish what is waiting, refuse what comes later, and join the threads. Blocking; safe to repeat."""
+        if not self._closed:
+            self._closed = True
+            for _ in self._threads:
+                self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        while True:  # what slipped in behind the end marks
+            try:
+                late = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if late is not None:
+                late.error = StoreUnavailable("the store was closed before this operation began")
+                _answer([late])
+
+    def _serve(self) -> None:
+        work = self._make_work()
+        try:
+            going = True
+            while going:
+                group, going = self._next_group()
+                if group:
+                    work.perform(group)
+                    _answer(group)
+                    del group  # the answers live with their tasks only
+        finally:
+            work.close()
+
+    def _next_group(self) -> tuple[list[Job], bool]:
+        """What waits now (blocking until something does); False with it: end afterwards."""
+        group: list[Job] = []
+        while len(group) < self._largest_group:
+            try:
+                job = self._queue.get(block=not group)
+            except queue.Empty:
+                break
+            if job is None:
+                return group, False
+            if not job.future.cancelled():
+                group.append(job)
+        return group, True
+
+
+def _answer(group: Sequence[Job]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in group:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, jobs)
+        except RuntimeError:
+            pass  # that loop has ended, and its tasks with it
+
+
+def _resolve(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.value)

@@ -1,0 +1,136 @@
+"""What the writer thread and the reader threads do with a group of operations on SQLite.
+
+The writer begins one transaction for the whole group, runs each operation in a savepoint, and commits once: the
+operations share one fsync. A refusal rolls back only its own savepoint. When the group itself fails (full disk,
+I/O error) every operation of it gets that error; none is tried again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dromos.domain.errors import StoreUnavailable
+from dromos.store.lanes import Job
+from dromos.store.sqlite.connections import open_reader, open_writer
+from dromos.store.sqlite.dialect import DIALECT, translate
+from dromos.store.statements import Statements
+from dromos.store.statistics import StoreStatistics
+from dromos.store.transactions import SqlTx
+
+
+class _Connected:
+    """A connection that is opened when needed, and opened anew after it failed."""
+
+    def __init__(self, path: Path, opened_by: Callable[[Path], sqlite3.Connection]) -> None:
+        self._path = path
+        self._opened_by = opened_by
+        self._connection: sqlite3.Connection | None = None
+
+    def cursor(self) -> sqlite3.Cursor:
+        if self._connection is None:
+            self._connection = self._opened_by(self._path)
+        return self._connection.cursor()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection is not None and self._connection.in_transaction
+
+    def drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class WriterWork:
+    """The only writer of the file."""
+
+    def __init__(self, path: Path, statements: Statements, statistics: StoreStatistics) -> None:
+        self._connected = _Connected(path, open_writer)
+        self._statements = statements
+        self._statistics = statistics
+
+    def perform(self, group: Sequence[Job]) -> None:
+        try:
+            cursor = self._connected.cursor()
+            cursor.execute("BEGIN IMMEDIATE")
+            refusals, statements = self._operations(cursor, group)
+            if refusals == len(group):
+                cursor.execute("ROLLBACK")
+            else:
+                cursor.execute("COMMIT")
+        except Exception as error:
+            self._fail(group, error)
+        else:
+            now = time.monotonic()
+            self._statistics.committed([now - job.asked_at for job in group], refusals, statements)
+
+    def _operations(self, cursor: sqlite3.Cursor, group: Sequence[Job]) -> tuple[int, int]:
+        """Run each; returns how many were refused, and how many statements they ran."""
+        alone, refusals, statements = len(group) == 1, 0, 0
+        for job in group:
+            if not alone:
+                cursor.execute("SAVEPOINT operation")
+            tx = SqlTx(cursor, DIALECT, self._statements)
+            try:
+                job.value = job.fn(tx)
+            except BaseException as error:
+                job.error = error
+            statements += tx.statement_count
+            if tx.failure is not None:
+                raise tx.failure
+            if job.error is not None:
+                refusals += 1
+            if not alone:
+                if job.error is not None:
+                    cursor.execute("ROLLBACK TO operation")
+                cursor.execute("RELEASE operation")
+        return refusals, statements
+
+    def _fail(self, group: Sequence[Job], error: Exception) -> None:
+        self._statistics.failed()
+        told = error
+        if not isinstance(error, StoreUnavailable):
+            told = translate(error) or StoreUnavailable(f"the database failed: {error}; see the server's log")
+            told.__cause__ = error
+        for job in group:
+            job.value, job.error = None, told
+        self._connected.drop()  # closing rolls back whatever is left of the transaction
+
+    def close(self) -> None:
+        try:
+            self._connected.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except Exception:
+            pass  # everything acknowledged is in the log already; the next start reads it
+        self._connected.drop()
+
+
+class ReaderWork:
+    """One read-only connection; each operation sees one snapshot, which ends with it."""
+
+    def __init__(self, path: Path, statements: Statements, statistics: StoreStatistics) -> None:
+        self._connected = _Connected(path, open_reader)
+        self._statements = statements
+        self._statistics = statistics
+
+    def perform(self, group: Sequence[Job]) -> None:
+        for job in group:
+            try:
+                cursor = self._connected.cursor()
+                cursor.execute("BEGIN")
+                tx = SqlTx(cursor, DIALECT, self._statements)
+                try:
+                    job.value = job.fn(tx)
+                finally:
+                    if self._connected.in_transaction:
+                        cursor.execute("COMMIT")
+                self._statistics.was_read(tx.statement_count)
+            except BaseException as error:
+                job.error = (translate(error) if isinstance(error, Exception) else None) or error
+                if not isinstance(job.error, Exception) or isinstance(job.error, StoreUnavailable):
+                    self._connected.drop()
+
+    def close(self) -> None:
+        self._connected.drop()
