@@ -27,6 +27,13 @@ class MemoryWakeup:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver, topic)
 
+    def notify_all(self) -> None:
+        """Wake every listener of every topic: something may have been missed."""
+        with self._lock:
+            topics = tuple(self._listeners)
+        for topic in topics:
+            self.notify(topic)
+
     def _deliver(self, topic: str) -> None:
         with self._lock:
             self._pending.discard(topic)
