@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 class Table(StrEnum):
-    """The tables. `docs/reference/storage.md` says who writes each."""
+    """The tables. The guide to concepts says who writes each."""
 
     USERS = "users"
     CONVERSATIONS = "conversations"
