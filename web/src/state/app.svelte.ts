@@ -6,7 +6,7 @@ import type { Agent, DocumentAnswer, DurableEvent, Followup, Run } from "../wire
 import { Connection, type State } from "../live/connection";
 import * as live from "../live/document";
 import * as past from "../live/history";
-import { documentOf, isLive } from "../text/status";
+import { documentOf, isLive, usedTokens } from "../text/status";
 import type { RunDocument } from "../wire/types";
 import { Lists } from "./lists.svelte";
 import { throttle } from "./throttle";
@@ -71,9 +71,10 @@ class App {
   documentFor(run: Run): RunDocument {
     const kept = this.documents[run.id];
     if (!kept) return documentOf(run);
-    if (kept.document.run_version >= run.version) return kept.document;
-    const { usage: _usage, line, ...server } = documentOf(run);
-    return { ...kept.document, ...server, line: line ?? kept.document.line ?? null, followups: kept.document.followups, requests: kept.document.requests };
+    const { document } = kept;
+    const rest = { line: document.line ?? run.line ?? null, usage: usedTokens(document.usage) ? (document.usage ?? null) : (run.usage ?? null) };
+    if (document.run_version >= run.version) return { ...document, ...rest };
+    return { ...document, ...documentOf(run), ...rest, followups: document.followups, requests: document.requests };
   }
 
   async older(): Promise<void> {

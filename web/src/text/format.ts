@@ -24,7 +24,7 @@ export function took(ms: number): string {
 }
 
 export function clock(iso: string): string {
-  return new Date(iso).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+  return new Date(iso).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 }
 
 /** Money that is known. An unknown price is null and shows nothing; it is never shown as zero. */

@@ -16,7 +16,7 @@ const cLike = (keywords: string, extra: Partial<Language> = {}): Language => ({
   line: ["//"], block: [["/*", "*/"]], quotes: "\"'", words: words(keywords), ...extra,
 });
 
-const LANGUAGES: Record<string, Language> = {
+const LANGUAGES = new Map<string, Language>(Object.entries({
   python: {
     line: ["#"], quotes: "\"'", triple: true,
     words: words("and as assert async await break case class continue def del elif else except False finally for from global if import in is lambda match None nonlocal not or pass raise return self True try type while with yield"),
@@ -38,15 +38,15 @@ const LANGUAGES: Record<string, Language> = {
   yaml: { line: ["#"], quotes: "\"'", words: words("true false null yes no on off") },
   css: { block: [["/*", "*/"]], quotes: "\"'", words: words("important media supports import from to root var calc") },
   html: { block: [["<!--", "-->"]], quotes: "\"'", words: words("") },
-};
+} satisfies Record<string, Language>));
 
-const ALIASES: Record<string, string> = {
+const ALIASES = new Map(Object.entries({
   py: "python", python3: "python", pycon: "python", js: "javascript", jsx: "javascript", ts: "javascript", tsx: "javascript",
   typescript: "javascript", mjs: "javascript", svelte: "html", vue: "html", xml: "html", svg: "html", json5: "json", jsonc: "javascript",
   jsonl: "json", sh: "shell", bash: "shell", zsh: "shell", console: "shell", dockerfile: "shell", makefile: "shell", toml: "yaml", ini: "yaml",
   yml: "yaml", cpp: "c", "c++": "c", h: "c", hpp: "c", cs: "java", csharp: "java", kotlin: "java", swift: "java", golang: "go", rs: "rust",
   scss: "css", less: "css", postgresql: "sql", sqlite: "sql", mysql: "sql",
-};
+}));
 
 /** Longer code stays plain: colour is not worth a pause. */
 const LIMIT = 60_000;
@@ -55,7 +55,7 @@ export function highlight(code: string, language: string): Token[] {
   const name = language.toLowerCase();
   if (code.length > LIMIT) return [{ kind: "plain", text: code }];
   if (name === "diff" || name === "patch") return diff(code);
-  const facts = LANGUAGES[ALIASES[name] ?? name];
+  const facts = LANGUAGES.get(ALIASES.get(name) ?? name);
   return facts ? scan(code, facts) : [{ kind: "plain", text: code }];
 }
 

@@ -42,7 +42,7 @@ export function describe(doc: RunDocument, now: number): Line {
     case "cancelling": return stopping(doc, now);
     case "completed": return line("ok", "✓", "Done", doc.line ?? "");
     case "cancelled": return line("stop", "■", "Stopped", join(stopper(doc), unknownCalls(doc)));
-    case "failed": return line("bad", "✕", "Failed", join(errorText(doc) ?? doc.line ?? "", "nothing is lost"));
+    case "failed": return line("bad", "✕", "Failed", join((errorText(doc) ?? doc.line ?? "").replace(/\.$/, ""), "nothing is lost"));
     case "interrupted": return line("stop", "‖", "Interrupted", join(INTERRUPTED[doc.reason] ?? words(doc.reason), unknownCalls(doc)));
     case "expired": return line("stop", "⊘", "Expired", EXPIRED[doc.reason] ?? words(doc.reason));
   }

@@ -1,0 +1,50 @@
+import { describe as group, expect, test } from "vitest";
+import { describe, elapsed } from "../src/text/status";
+import type { RunDocument, RunStatus } from "../src/wire/types";
+
+const NOW = Date.parse("2026-01-01T12:00:00Z");
+const ago = (s: number): string => new Date(NOW - s * 1000).toISOString();
+const doc = (status: RunStatus, extra: Partial<RunDocument> = {}): RunDocument => ({
+  run_id: "r", conversation_id: "c", status, reason: "claimed", error: null, run_version: 1, created_at: ago(110), started_at: ago(102), finished_at: null,
+  attempt: 1, crashes: 0, wait: null, stop: null, requests: [], followups: [], ...extra,
+});
+const said = (d: RunDocument): string => {
+  const line = describe(d, NOW);
+  return [line.glyph, line.word, [line.strong, line.what].filter(Boolean).join(" ")].filter(Boolean).join(" | ");
+};
+
+group("the one line of a run", () => {
+  test.each<[string, RunDocument, string]>([
+    ["queued", doc("queued", { reason: "created", wait: { reason: "no_worker" } }), "◌ | Queued | waiting for a free worker"],
+    ["backoff", doc("queued", { reason: "retry_backoff", wait: { reason: "backoff", until: ago(-4) } }), "◌ | Queued | tries again in 4 s"],
+    ["rate limited", doc("queued", { reason: "rate_limited", wait: { reason: "rate_limited", until: ago(-60) } }), "● | Rate limited | model answers again in 60 s"],
+    ["owner lost", doc("queued", { reason: "owner_lost" }), "◌ | Queued | its worker was lost, nothing else is"],
+    ["tool", doc("running", { current: { kind: "tool", name: "fetch", progress: { value: 2, total: 3, message: "page 2 of 3" } } }), "● | Running | fetch page 2 of 3"],
+    ["model", doc("running", { model: "m", current: { kind: "model", name: "m" }, text: { message_id: "1", length: 1, content: "a" } }), "● | Running | m is answering"],
+    ["worker silent", doc("running", { owner: { kind: "worker", seen_at: ago(8), takeover_at: ago(-5) } }), "! | Worker silent | 8 s without a sign · takeover in 5 s, nothing is lost"],
+    ["model slow", doc("running", { model: "m", current: { kind: "model", name: "m" }, stall: { kind: "model", since: ago(30) } }), "● | Model slow | m silent for 30 s"],
+    ["tool silent", doc("running", { current: { kind: "tool", name: "t" }, stall: { kind: "tool", since: ago(30) } }), "● | Tool silent | t silent for 30 s"],
+    ["retry inside", doc("running", { retries: { count: 1, last: { code: "MODEL_RATE_LIMITED", attempt: 2, of_attempts: 5, next_at: ago(-4) } } }), "● | Rate limited | model answers again in 4 s · attempt 2 of 5"],
+    ["approval", doc("waiting_input", { requests: [{ id: "1", run_id: "r", kind: "approval", tool: "pay" }] }), "▲ | Needs you | pay to approve"],
+    ["stopping", doc("cancelling", { stop: { waiting_for: { tool: "pay", since: ago(12), until: ago(-3) } } }), "◧ | Stopping | waiting for pay to finish, 12 s of 15 s"],
+    ["done", doc("completed", { line: "3 tasks filed" }), "✓ | Done | 3 tasks filed"],
+    ["stopped", doc("cancelled", { reason: "cancelled_by_user", stop: { unknown_calls: [1] } }), "■ | Stopped | by you · 1 call may have happened"],
+    ["failed", doc("failed", { error: { code: "MODEL_AUTH", message: "Set the key." } }), "✕ | Failed | Set the key · nothing is lost"],
+    ["interrupted", doc("interrupted", { reason: "superseded" }), "‖ | Interrupted | a newer message took its place"],
+    ["expired", doc("expired", { reason: "queue_deadline" }), "⊘ | Expired | no worker was free in time"],
+  ])("%s", (_, document, expected) => expect(said(document)).toBe(expected));
+
+  test("a worker seen lately is not silent, however long the model takes", () => {
+    expect(describe(doc("running", { owner: { kind: "worker", seen_at: ago(60), takeover_at: null } }), NOW).word).toBe("Running");
+  });
+
+  test("time runs from the start, and stands still after the end", () => {
+    expect(elapsed(doc("running"), NOW)).toBe("1:42");
+    expect(elapsed(doc("completed", { finished_at: ago(100) }), NOW)).toBe("0:02");
+    expect(elapsed(doc("queued", { started_at: null }), NOW)).toBe("1:50");
+  });
+
+  test("a tool's name cannot turn the line around", () => {
+    expect(describe(doc("running", { current: { kind: "tool", name: "a\u202eb" } }), NOW).strong).toBe("a⟨U+202E⟩b");
+  });
+});
