@@ -20,6 +20,13 @@ from dromos.domain.errors import DromosError
 Insert = PostgresInsert | SqliteInsert
 
 
+class TryAgain(DromosError):
+    """The database gave way to somebody else (a lock, a deadlock): the same operation may succeed a moment later.
+
+    Never leaves the store.
+    """
+
+
 class Cursor(Protocol):
     """The part of a driver's cursor that the store uses. Parameters are positional."""
 

@@ -20,24 +20,43 @@ from dromos.domain.errors import StoreUnavailable
 
 
 class Job:
-    """One operation that waits, its answer once it has one, and whom to tell."""
+    """One operation that waits, its answer once it has one, and whom to tell: a task, or a blocked thread."""
 
-    __slots__ = ("asked_at", "error", "fn", "future", "loop", "value")
+    __slots__ = ("asked_at", "done", "error", "fn", "future", "loop", "tries", "value")
 
-    def __init__(self, fn: Callable[[Any], Any]) -> None:
+    def __init__(self, fn: Callable[[Any], Any], loop: asyncio.AbstractEventLoop | None) -> None:
         self.fn = fn
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.loop = loop
+        self.future: asyncio.Future[Any] | None = None if loop is None else loop.create_future()
+        self.done = threading.Event() if loop is None else None
         self.asked_at = time.monotonic()
+        self.tries = 0
         self.value: Any = None
         self.error: BaseException | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.future is None or not self.future.cancelled()
+
+    def tell(self) -> None:
+        """Hand over the answer; for a task's job, on its loop."""
+        if self.done is not None:
+            self.done.set()
+        elif self.future is not None and not self.future.done():
+            if self.error is None:
+                self.future.set_result(self.value)
+            else:
+                self.future.set_exception(self.error)
 
 
 class Work(Protocol):
     """What one thread of a lane does. Made on that thread, used and closed only there."""
 
-    def perform(self, group: Sequence[Job]) -> None:
-        """Set `value` or `error` of every job. Raises nothing."""
+    def perform(self, group: Sequence[Job]) -> Sequence[Job]:
+        """Set `value` or `error` of every job but those returned, which come first in the next group.
+
+        Raises nothing.
+        """
         ...
 
     def close(self) -> None: ...
@@ -75,6 +94,23 @@ class Lane:
 
     async def run(self, fn: Callable[[Any], Any]) -> Any:
         """The value of `fn`, called on one of the threads. Raises what it raises."""
+        job = Job(fn, asyncio.get_running_loop())
+        self._put(job)
+        assert job.future is not None
+        return await job.future
+
+    def call(self, fn: Callable[[Any], Any], timeout: float) -> Any:
+        """As `run`, for a thread without a loop. Raises `StoreUnavailable` after `timeout` seconds."""
+        job = Job(fn, None)
+        self._put(job)
+        assert job.done is not None
+        if not job.done.wait(timeout):
+            raise StoreUnavailable(f"{self._name} did not answer within {timeout:g} s: the disk is too slow")
+        if job.error is not None:
+            raise job.error
+        return job.value
+
+    def _put(self, job: Job) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed: this process is stopping")
         if self._queue.qsize() >= self._most_waiting:
@@ -82,9 +118,7 @@ class Lane:
                 f"{self._most_waiting} operations wait for {self._name} already: the disk or the database "
                 "server does not keep up; try again later"
             )
-        job = Job(fn)
         self._queue.put(job)
-        return await job.future
 
     def close(self) -> None:
         """Finish what is waiting, refuse what comes later, and join the threads. Blocking; safe to repeat."""
@@ -105,36 +139,41 @@ class Lane:
 
     def _serve(self) -> None:
         work = self._make_work()
+        again: Sequence[Job] = ()
         try:
             going = True
-            while going:
-                group, going = self._next_group()
+            while going or again:
+                group = list(again)
+                if going:
+                    going = self._fill(group)
                 if group:
-                    work.perform(group)
-                    _answer(group)
-                    del group  # the answers live with their tasks only
+                    again = work.perform(group)
+                    _answer([job for job in group if job not in again] if again else group)
+                group = []  # the answers live with their tasks only
         finally:
             work.close()
 
-    def _next_group(self) -> tuple[list[Job], bool]:
-        """What waits now (blocking until something does); False with it: end afterwards."""
-        group: list[Job] = []
+    def _fill(self, group: list[Job]) -> bool:
+        """Add what waits now, blocking until there is something to do; False: end afterwards."""
         while len(group) < self._largest_group:
             try:
                 job = self._queue.get(block=not group)
             except queue.Empty:
                 break
             if job is None:
-                return group, False
-            if not job.future.cancelled():
+                return False
+            if job.is_wanted:
                 group.append(job)
-        return group, True
+        return True
 
 
 def _answer(group: Sequence[Job]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in group:
-        by_loop.setdefault(job.loop, []).append(job)
+        if job.loop is None:
+            job.tell()
+        else:
+            by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
         try:
             loop.call_soon_threadsafe(_resolve, jobs)
@@ -144,9 +183,4 @@ def _answer(group: Sequence[Job]) -> None:
 
 def _resolve(jobs: Sequence[Job]) -> None:
     for job in jobs:
-        if job.future.done():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.value)
+        job.tell()

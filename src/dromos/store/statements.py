@@ -284,7 +284,7 @@ class Statements:
         statement = Statement(
             sql=str(compiled),
             take=tuple(binds.place(name, compiled.params) for name in compiled.positiontup or ()),
-            names=tuple(column.name for column in returned),  # type: ignore[misc, union-attr]
+            names=tuple(column.name for column in returned),
             decoders=tuple((index, convert) for index, convert in decoders if convert is not None),
         )
         self._cache[key] = statement

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoreFigures:
-    """One reading. Seconds are from the call of `write` to its answer."""
+    """One reading. Seconds are from the call of `write` to its answer; SQLite has no round trips."""
 
     commits: int
     operations: int
     refusals: int
     reads: int
     statements: int
+    round_trips: int
     retries: int
     failures: int
     write_seconds: float
@@ -37,7 +38,9 @@ class StoreStatistics:
     def __init__(self, keep_latencies: int = 1024) -> None:
         self._lock = threading.Lock()
         self._commits = self._operations = self._refusals = self._reads = 0
-        self._statements = self._retries = self._failures = self._waiting = self._largest = 0
+        self._statements = self._round_trips = self._retries = self._failures = self._waiting = (
+            self._largest
+        ) = 0
         self._write_seconds = 0.0
         self._recent: deque[float] = deque(maxlen=keep_latencies)
 
@@ -49,6 +52,7 @@ class StoreStatistics:
                 refusals=self._refusals,
                 reads=self._reads,
                 statements=self._statements,
+                round_trips=self._round_trips,
                 retries=self._retries,
                 failures=self._failures,
                 write_seconds=self._write_seconds,
@@ -57,21 +61,26 @@ class StoreStatistics:
                 recent_write_seconds=tuple(self._recent),
             )
 
-    def committed(self, latencies: list[float], refusals: int, statements: int) -> None:
-        """One group ended: an entry of `latencies` for each of its operations, the refused ones included."""
+    def committed(self, latencies: list[float], refusals: int, statements: int, round_trips: int) -> None:
+        """One group ended: an entry of `latencies` for each of its operations, the refused ones included.
+
+        `statements` are the operations' own; `round_trips` count those that begin and end transactions too.
+        """
         with self._lock:
             self._commits += 1
             self._operations += len(latencies)
             self._refusals += refusals
             self._statements += statements
+            self._round_trips += round_trips
             self._write_seconds += sum(latencies)
             self._largest = max(self._largest, len(latencies))
             self._recent.extend(latencies)
 
-    def was_read(self, statements: int) -> None:
+    def was_read(self, statements: int, round_trips: int) -> None:
         with self._lock:
             self._reads += 1
             self._statements += statements
+            self._round_trips += round_trips
 
     def failed(self) -> None:
         with self._lock:

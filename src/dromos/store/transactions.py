@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from dromos.domain.errors import Duplicate, LostRace, NotFound
+from dromos.domain.errors import Duplicate, Invalid, LostRace, NotFound, Unavailable
 from dromos.domain.events import EventDraft
 from dromos.domain.runs import Run
 from dromos.ports.store import Row, Table, Where
-from dromos.store.dialect import Cursor, SqlDialect
+from dromos.store.dialect import Cursor, SqlDialect, TryAgain
 from dromos.store.runs import RUN_COLUMNS, changes, run_from_values, run_to_values
 from dromos.store.statements import Statement, Statements, split
 from dromos.store.tables import metadata
@@ -26,11 +26,11 @@ _EVENT_COLUMNS = ("user_id", "seq", "type", "conversation_id", "run_id", "at", "
 class SqlTx:
     """One operation's view of the database. `now` may be handed in where the transaction's start told it.
 
-    After a driver's error that the whole transaction cannot survive, `failure` holds it: the operation's own
-    handling of the error does not save it.
+    An operation that catches an error of the driver and goes on does not save itself, on either database: what the
+    error means stays in `spoiled`, or in `failure` where the whole transaction cannot survive it.
     """
 
-    __slots__ = ("_cursor", "_dialect", "_now", "_statements", "failure", "statement_count")
+    __slots__ = ("_cursor", "_dialect", "_now", "_statements", "failure", "spoiled", "statement_count")
 
     def __init__(
         self, cursor: Cursor, dialect: SqlDialect, statements: Statements, now: datetime | None = None
@@ -39,7 +39,8 @@ class SqlTx:
         self._dialect = dialect
         self._statements = statements
         self._now = now
-        self.failure: Exception | None = None
+        self.failure: Unavailable | TryAgain | None = None
+        self.spoiled: Exception | None = None
         self.statement_count = 0
 
     # --- reading ------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ class SqlTx:
         self._insert(table, tuple(row), list(row.values()))
 
     def put_many(self, table: Table, rows: Sequence[Row]) -> None:
-        """As `put` of each. After a `Duplicate` the rows before it may be there: let it end the operation."""
+        """As `put` of each, all or none of them: after a `Duplicate` the operation ends without effect."""
         for columns, group in _by_columns(rows):
             if len(group) == 1:
                 self._insert(table, columns, group[0])
@@ -127,7 +128,8 @@ class SqlTx:
             statement = self._statements.insert(table, columns)
             self._run(statement.sql, [statement.bind(values) for values in group], many=True)
             if self._cursor.rowcount != len(group):
-                raise Duplicate(self._broken_constraint(table, columns, group[0]))
+                self.spoiled = Duplicate(self._broken_constraint(table, columns, group[0]))
+                raise self.spoiled
 
     def upsert(self, table: Table, row: Row) -> None:
         self._execute(self._statements.upsert(table, tuple(row)), list(row.values()))
@@ -176,11 +178,15 @@ class SqlTx:
                 self._cursor.execute(sql, parameters)
         except self._dialect.driver_error as error:
             meaning = self._dialect.translate(error)
+            self.spoiled = meaning or error
+            if isinstance(meaning, Unavailable | TryAgain):
+                self.failure = meaning
             if meaning is None:
                 raise
-            if not isinstance(meaning, Duplicate):
-                self.failure = meaning
             raise meaning from error
+        except OverflowError as error:
+            self.spoiled = Invalid("a number does not fit into 64 bits", code="too_large")
+            raise self.spoiled from error
 
     def _execute(self, statement: Statement, values: Sequence[Any]) -> None:
         self._run(statement.sql, statement.bind(values))

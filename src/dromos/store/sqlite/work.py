@@ -52,7 +52,7 @@ class WriterWork:
         self._statements = statements
         self._statistics = statistics
 
-    def perform(self, group: Sequence[Job]) -> None:
+    def perform(self, group: Sequence[Job]) -> Sequence[Job]:
         try:
             cursor = self._connected.cursor()
             cursor.execute("BEGIN IMMEDIATE")
@@ -65,7 +65,8 @@ class WriterWork:
             self._fail(group, error)
         else:
             now = time.monotonic()
-            self._statistics.committed([now - job.asked_at for job in group], refusals, statements)
+            self._statistics.committed([now - job.asked_at for job in group], refusals, statements, 0)
+        return ()
 
     def _operations(self, cursor: sqlite3.Cursor, group: Sequence[Job]) -> tuple[int, int]:
         """Run each; returns how many were refused, and how many statements they ran."""
@@ -81,6 +82,7 @@ class WriterWork:
             statements += tx.statement_count
             if tx.failure is not None:
                 raise tx.failure
+            job.error = job.error or tx.spoiled
             if job.error is not None:
                 refusals += 1
             if not alone:
@@ -115,7 +117,7 @@ class ReaderWork:
         self._statements = statements
         self._statistics = statistics
 
-    def perform(self, group: Sequence[Job]) -> None:
+    def perform(self, group: Sequence[Job]) -> Sequence[Job]:
         for job in group:
             try:
                 cursor = self._connected.cursor()
@@ -126,11 +128,12 @@ class ReaderWork:
                 finally:
                     if self._connected.in_transaction:
                         cursor.execute("COMMIT")
-                self._statistics.was_read(tx.statement_count)
+                self._statistics.was_read(tx.statement_count, 0)
             except BaseException as error:
                 job.error = (translate(error) if isinstance(error, Exception) else None) or error
                 if not isinstance(job.error, Exception) or isinstance(job.error, StoreUnavailable):
                     self._connected.drop()
+        return ()
 
     def close(self) -> None:
         self._connected.drop()

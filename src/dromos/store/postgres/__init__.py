@@ -1,0 +1,1 @@
+"""PostgreSQL's own ways: connections that come back, and transactions whose outcome is always found out."""

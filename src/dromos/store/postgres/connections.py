@@ -1,0 +1,181 @@
+"""One connection to PostgreSQL that is opened when needed and again after it was lost.
+
+No statement asks whether a connection still lives: a lost one is noticed by the operation that meets it, which
+the caller repeats (`work.py` says when that is safe). A link that went silent is noticed by the system within
+`SILENT_LINK_S`; a server that never answers a statement, by `statement_timeout`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psycopg
+from psycopg import conninfo, sql
+
+from dromos.domain.errors import StoreUnavailable
+
+CONNECT_TIMEOUT_S = 5
+SILENT_LINK_S = 15
+STATEMENT_TIMEOUT_MS = 30_000
+
+_DEFAULTS: dict[str, Any] = {
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "application_name": "dromos",
+    "keepalives": 1,
+    "keepalives_idle": SILENT_LINK_S // 3,
+    "keepalives_interval": SILENT_LINK_S // 3,
+    "keepalives_count": 2,
+    "tcp_user_timeout": SILENT_LINK_S * 1000,
+}
+
+_CURES = (
+    ("password authentication failed", "check the user and the password in the database URL"),
+    ("no password supplied", "the server asks for a password: add it to the database URL, or to ~/.pgpass"),
+    ("no pg_hba.conf entry", "the server does not accept this user from this machine: see its pg_hba.conf"),
+    ('role "', "create that user, or name another one in the database URL"),
+    ('database "', "create it with `createdb`, or name another one in the database URL"),
+    ("could not translate host name", "check the host in the database URL, and the name service"),
+    ("Name or service not known", "check the host in the database URL, and the name service"),
+    ("failed to resolve host", "check the host in the database URL, and the name service"),
+    ("Connection refused", "start the database server, or check host and port in the database URL"),
+    (
+        "No such file or directory",
+        "start the database server, or check the socket folder in the database URL",
+    ),
+    ("too many clients", "the database server takes no more connections: raise its max_connections"),
+    (
+        "remaining connection slots",
+        "the database server takes no more connections: raise its max_connections",
+    ),
+    ("starting up", "the database server is starting: wait a moment"),
+    ("timeout expired", "check host and port in the database URL, and the firewall"),
+)
+
+
+def normalized(url: str) -> str:
+    """The URL as libpq takes it. Raises `StoreUnavailable` for one that is no PostgreSQL URL."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme.partition("+")[0] not in ("postgresql", "postgres"):
+        raise StoreUnavailable(
+            "the database URL has another form than postgresql://USER:PASSWORD@HOST:PORT/DATABASE: correct it"
+        )
+    return f"postgresql://{rest}"
+
+
+def parameters(url: str, **more: Any) -> dict[str, Any]:
+    """libpq's parameters for a URL, our defaults where it says nothing."""
+    try:
+        given = conninfo.conninfo_to_dict(normalized(url))
+    except psycopg.Error as error:
+        raise StoreUnavailable(f"the database URL cannot be read ({error}): correct it") from error
+    return {**_DEFAULTS, **more, **given}
+
+
+def place(url: str) -> str:
+    """The URL for messages: without password."""
+    given = parameters(url)
+    host, port, user = given.get("host") or "localhost", given.get("port"), given.get("user")
+    address = f"{host}:{port}" if port else str(host)
+    return f"postgresql://{f'{user}@' if user else ''}{address}/{given.get('dbname') or ''}"
+
+
+def connect(url: str, **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
+    """A new connection in autocommit mode. Raises `StoreUnavailable` with the cure."""
+    try:
+        connection = psycopg.connect(**parameters(url, **more), autocommit=True)
+    except psycopg.Error as error:
+        raise StoreUnavailable(_why(url, error)) from error
+    return connection
+
+
+def _why(url: str, error: Exception) -> str:
+    said = str(error)
+    cure = next((cure for words, cure in _CURES if words in said), "see the database server's log")
+    first = said.strip().splitlines()[0] if said.strip() else type(error).__name__
+    return f"no connection to the database {place(url)} ({first}): {cure}"
+
+
+class Link:
+    """A connection that one thread uses, with two cursors: `cursor` for statements, `control` for brackets.
+
+    `cursor` takes results in binary form; `control` may send several statements at once.
+    """
+
+    def __init__(self, url: str, statement_timeout_ms: int = STATEMENT_TIMEOUT_MS, **more: Any) -> None:
+        self._url = url
+        self._more = more
+        self._settings = sql.SQL(
+            "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}"
+        ).format(sql.Literal(statement_timeout_ms), sql.Literal(2 * statement_timeout_ms))
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.cursor: psycopg.Cursor[tuple[Any, ...]]
+        self.control: psycopg.Cursor[tuple[Any, ...]]
+        self.was_open = False
+        """True once a connection was made: the address is right, so a later failure may pass."""
+
+    def open(self) -> None:
+        """Connect, unless connected. Raises `StoreUnavailable`."""
+        if self._connection is not None:
+            return
+        connection = connect(self._url, **self._more)
+        try:
+            connection.execute(self._settings)
+        except psycopg.Error as error:
+            connection.close()
+            raise StoreUnavailable(_why(self._url, error)) from error
+        self._connection = connection
+        self.control = connection.cursor()
+        self.cursor = connection.cursor(binary=True)
+        self.was_open = True
+
+    @property
+    def is_lost(self) -> bool:
+        return self._connection is None or self._connection.closed or self._connection.broken
+
+    @property
+    def has_failed_transaction(self) -> bool:
+        status = None if self._connection is None else self._connection.info.transaction_status
+        return status == psycopg.pq.TransactionStatus.INERROR
+
+    def ask(self, statements: str) -> tuple[Any, ...]:
+        """Send statements in one round trip; the first row of the last one."""
+        self.control.execute(statements.encode())
+        while self.control.nextset():
+            pass
+        row = self.control.fetchone()
+        assert row is not None
+        return row
+
+    def tell(self, statements: str) -> None:
+        """Send statements that return nothing, in one round trip."""
+        self.control.execute(statements.encode())
+
+    def drop(self) -> None:
+        """Close; whatever transaction is open is rolled back by the server."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class Patience:
+    """How long a lost server is waited for: `seconds` from the first failure, not again for every operation."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def over(self) -> None:
+        """The server answers again."""
+        self._until = None
+
+    def wait(self) -> bool:
+        """After a failure: pause and return True if it is worth another try."""
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._seconds
+            return True
+        if now >= self._until:
+            return False
+        time.sleep(min(0.2, self._until - now))
+        return True
