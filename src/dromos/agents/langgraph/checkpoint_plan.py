@@ -1,0 +1,321 @@
+"""What one checkpoint changes in the store: prepared outside of the transaction, applied inside of it.
+
+Preparing serialises the changed values and the new messages once; `apply` only writes rows, so it may be run again
+after a serialisation failure. `ThreadMemory` is what the saver remembers of a (thread, namespace) between two
+checkpoints; it changes only by `commit`, after the rows are on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.base import Checkpoint
+
+from dromos.agents.langgraph.checkpoint_rows import (
+    FORMAT,
+    INLINE_BYTES,
+    Placement,
+    blob_version,
+    dump,
+    pack,
+)
+from dromos.agents.langgraph.message_rows import clean, engine_columns, to_row
+from dromos.agents.langgraph.state_serde import StateSerializer
+from dromos.agents.langgraph.thread_log import Entry, Place, Ranges, ThreadLog, extend, is_message_list
+from dromos.domain.runs import Run
+from dromos.ports.store import NOT_NULL, In, Row, Table, Tx
+
+ROOT_CHANNEL = "messages"
+"""The channel whose messages, in the root namespace, are the conversation that people see."""
+
+Placed = tuple[Any, tuple[str, bytes] | None]
+"""A channel's version, and its value's type and bytes where they are inline (None: they are a blob)."""
+
+
+@dataclass(slots=True)
+class ThreadMemory:
+    """What is stored of one (thread, namespace) at `checkpoint_id`, so far as it need not be read or dumped again."""
+
+    checkpoint_id: str | None = None
+    logs: dict[str, ThreadLog] = field(default_factory=dict)
+    placed: dict[str, Placed] = field(default_factory=dict)
+    pending: dict[str, tuple[int, BaseMessage]] = field(default_factory=dict)  # id → row stored with a pending write
+
+
+@dataclass(slots=True)
+class ListChange:
+    """New content of one channel that holds messages. `entries` is only the new tail where `appends`."""
+
+    channel: str
+    entries: list[Entry]
+    appends: bool
+    rows: dict[str, Row]  # id → row of each entry that has no place yet
+
+
+@dataclass(slots=True)
+class CheckpointPlan:
+    """One `aput`. Make it with `plan`."""
+
+    thread_id: str
+    ns: str
+    checkpoint: Checkpoint
+    parent_id: str | None
+    metadata: Mapping[str, Any]
+    memory: ThreadMemory
+    placed: dict[str, Placed] = field(default_factory=dict)
+    blobs: list[Row] = field(default_factory=list)
+    lists: list[ListChange] = field(default_factory=list)
+    kept: dict[str, Ranges] = field(default_factory=dict)  # lists that did not change
+    writes: list[Row] = field(default_factory=list)
+    steps: list[Row] = field(default_factory=list)
+
+    def apply(self, tx: Tx, run: Run) -> dict[str, list[Place]]:
+        """Write everything; returns the places of each changed list's entries."""
+        now = tx.now()
+        numbers = Numbers(tx, self.thread_id)
+        placement = Placement(messages=dict(self.kept))
+        places: dict[str, list[Place]] = {}
+        for change in self.lists:
+            places[change.channel] = _store_list(tx, self, change, numbers, run, now)
+            placement.messages[change.channel] = self._ranges(change, places[change.channel])
+        for channel, (_, typed) in self.placed.items():
+            if typed is None:
+                placement.blobs.append(channel)
+            else:
+                placement.inline[channel] = typed
+        count = _length(placement.messages.get(ROOT_CHANNEL, [])) if self.ns == "" else 0
+        numbers.save(message_count=count)
+        for row in self.blobs:
+            tx.upsert(Table.CHECKPOINT_BLOBS, row)
+        tx.upsert(Table.CHECKPOINTS, self._row(placement, count, now))
+        if self.writes:
+            tx.put_many(Table.WRITES, self.writes)
+        if self.steps:
+            tx.put_many(Table.RUN_STEPS, self.steps)
+        return places
+
+    def commit(self, places: Mapping[str, list[Place]]) -> None:
+        """Remember what `apply` stored."""
+        memory = self.memory
+        memory.checkpoint_id = self.checkpoint["id"]
+        memory.placed = self.placed
+        memory.pending.clear()
+        for change in self.lists:
+            log = memory.logs.setdefault(change.channel, ThreadLog())
+            messages = [entry.message for entry in change.entries]
+            if change.appends:
+                log.append(messages, places[change.channel])
+            else:
+                log.replace(messages, places[change.channel])
+        for channel, log in memory.logs.items():
+            if channel not in self.kept and channel not in places:
+                log.replace((), ())
+
+    def _ranges(self, change: ListChange, places: Sequence[Place]) -> Ranges:
+        log = self.memory.logs.get(change.channel)
+        ranges = [list(part) for part in log.ranges] if log is not None and change.appends else []
+        for place in places:
+            extend(ranges, place.seq)
+        return ranges
+
+    def _row(self, placement: Placement, message_count: int, now: datetime) -> Row:
+        return {
+            "thread_id": self.thread_id,
+            "checkpoint_ns": self.ns,
+            "checkpoint_id": self.checkpoint["id"],
+            "parent_checkpoint_id": self.parent_id,
+            "run_id": self.metadata.get("run_id"),
+            "source": self.metadata.get("source"),
+            "step": self.metadata.get("step"),
+            "message_count": message_count,
+            "type": FORMAT,
+            "checkpoint": pack(self.checkpoint, placement),
+            "metadata": dict(self.metadata),
+            "created_at": now,
+        }
+
+
+class Numbers:
+    """Hands out `messages.num` of one conversation inside one transaction; locks its row at the first use."""
+
+    def __init__(self, tx: Tx, conversation_id: str) -> None:
+        self._tx = tx
+        self._where = {"id": conversation_id}
+        self._next: int | None = None
+
+    def take(self) -> int:
+        if self._next is None:
+            row = self._tx.lock(Table.CONVERSATIONS, self._where)
+            if row is None:
+                raise LookupError("the conversation of this thread is gone")
+            self._next = row["next_num"]
+        number: int = self._next
+        self._next += 1
+        return number
+
+    def save(self, **values: Any) -> None:
+        """Store where the numbers stand, with other columns, if any was taken."""
+        if self._next is not None:
+            self._tx.change(Table.CONVERSATIONS, self._where, {"next_num": self._next, **values})
+
+
+def plan(
+    thread_id: str,
+    ns: str,
+    checkpoint: Checkpoint,
+    parent_id: str | None,
+    metadata: Mapping[str, Any],
+    memory: ThreadMemory,
+    new_versions: Mapping[str, Any],
+    serde: StateSerializer,
+) -> CheckpointPlan:
+    """Prepare one checkpoint on top of `memory`. Raises `StateNotStorable` naming the field."""
+    made = CheckpointPlan(thread_id, ns, checkpoint, parent_id, metadata, memory)
+    versions = checkpoint["channel_versions"]
+    for channel, value in checkpoint["channel_values"].items():
+        if _plan_list(made, channel, value):
+            continue
+        version = versions.get(channel)
+        known = memory.placed.get(channel)
+        if known is not None and known[0] == version and channel not in new_versions:
+            made.placed[channel] = known
+            continue
+        typed = dump(serde, channel, value)
+        if len(typed[1]) <= INLINE_BYTES:
+            made.placed[channel] = (version, typed)
+        else:
+            made.placed[channel] = (version, None)
+            made.blobs.append(
+                {
+                    "thread_id": thread_id,
+                    "checkpoint_ns": ns,
+                    "channel": channel,
+                    "version": blob_version(version),
+                    "type": typed[0],
+                    "value": typed[1],
+                }
+            )
+    return made
+
+
+def _plan_list(made: CheckpointPlan, channel: str, value: Any) -> bool:
+    """Plan a value that is a list of messages; False where it is something else."""
+    if type(value) is not list or not value:
+        return False
+    log = made.memory.logs.get(channel)
+    if log is None or not log.messages:
+        added, appends = (value if is_message_list(value) else None), True
+        if added is None:
+            return False
+    else:
+        added = log.added(value)
+        appends = added is not None
+        if not (is_message_list(value) if added is None or added else True):
+            return False
+    if log is not None and appends and not added:
+        made.kept[channel] = [list(part) for part in log.ranges]
+        return True
+    entries = [Entry(m) for m in added] if added is not None else log.diff(value) if log is not None else []
+    new = [entry.message for entry in entries if entry.place is None]
+    clean(new)
+    made.lists.append(ListChange(channel, entries, appends, {m.id or "": to_row(m) for m in new}))
+    return True
+
+
+def _store_list(
+    tx: Tx, made: CheckpointPlan, change: ListChange, numbers: Numbers, run: Run, now: datetime
+) -> list[Place]:
+    log = made.memory.logs.get(change.channel)
+    seq = log.next_seq if log is not None else None
+    if seq is None:
+        seq = _next_seq(tx, made.thread_id, made.ns, change.channel)
+    visible = made.ns == "" and change.channel == ROOT_CHANNEL
+    present = _rows_of_ids(tx, made, change) if visible else {}
+    common = {
+        "conversation_id": made.thread_id,
+        "ns": made.ns,
+        "channel": change.channel,
+        "pending_of": None,
+        "run_id": run.id,
+        "interrupted": False,
+        "hidden": not visible,
+        "created_at": now,
+    }
+    new: list[Row] = []
+    hide: list[int] = []
+    places: list[Place] = []
+    for entry in change.entries:
+        if entry.place is not None:
+            places.append(entry.place)
+            continue
+        row = change.rows[entry.message.id or ""]
+        there = present.get(row["id"])
+        if there is not None and there["log_seq"] is None:
+            place = Place(there["num"], seq, there["position"])
+            _adopt(tx, made, entry.message, row, there, seq)
+        else:
+            num = numbers.take()
+            old = entry.replaces or (Place(there["num"], 0, there["position"]) if there else None)
+            place = Place(num, seq, old.position if old else num)
+            if old is not None:
+                hide.append(old.num)
+            new.append({**row, **common, "num": num, "position": place.position, "log_seq": seq})
+        places.append(place)
+        seq += 1
+    if hide:
+        tx.change(
+            Table.MESSAGES, {"conversation_id": made.thread_id, "num": In(hide)}, {"hidden": True}
+        )
+    if new:
+        tx.put_many(Table.MESSAGES, new)
+    return places
+
+
+def _rows_of_ids(tx: Tx, made: CheckpointPlan, change: ListChange) -> dict[str, Row]:
+    """Rows that exist under the ids of new messages: a person's message, a result, a finished task's write.
+
+    Only an input brings messages that others may have stored; of a step's own messages the saver knows itself.
+    """
+    pending = made.memory.pending
+    known = {
+        id_: {"num": pending[id_][0], "position": pending[id_][0], "log_seq": None, "content": None}
+        for id_ in change.rows
+        if id_ in pending
+    }
+    if made.metadata.get("source") == "loop" and made.memory.checkpoint_id == made.parent_id:
+        return known
+    wanted = [id_ for id_ in change.rows if id_ not in known]
+    if not wanted:
+        return known
+    where = {"conversation_id": made.thread_id, "id": In(wanted), "hidden": False}
+    columns = ("num", "id", "position", "log_seq", "content")
+    found = tx.find(Table.MESSAGES, where, order=("num",), columns=columns)
+    return known | {row["id"]: row for row in found}
+
+
+def _adopt(tx: Tx, made: CheckpointPlan, message: BaseMessage, row: Row, there: Row, seq: int) -> None:
+    """A row that was there before the engine knew its message gets its place in the log."""
+    values: Row = {"log_seq": seq, "pending_of": None, "ns": made.ns, "channel": ROOT_CHANNEL}
+    stored = made.memory.pending.get(row["id"])
+    if stored is None:
+        keep = ("role", "tool_calls", "tool_call_id", "name")
+        values |= {name: row[name] for name in keep}
+        same = row["engine_type"] != "whole" and there["content"] == row["content"]
+        values |= engine_columns(message, whole=not same)
+    elif stored[1] is not message:
+        values |= {name: value for name, value in row.items() if name != "id"}
+    tx.change(Table.MESSAGES, {"conversation_id": made.thread_id, "num": there["num"]}, values)
+
+
+def _next_seq(tx: Tx, thread_id: str, ns: str, channel: str) -> int:
+    where = {"conversation_id": thread_id, "ns": ns, "channel": channel, "log_seq": NOT_NULL}
+    newest = tx.first(Table.MESSAGES, where, order=("-log_seq",))
+    return newest["log_seq"] + 1 if newest else 0
+
+
+def _length(ranges: Iterable[Sequence[int]]) -> int:
+    return sum(stop - start for start, stop in ranges)

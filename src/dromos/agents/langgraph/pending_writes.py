@@ -1,0 +1,97 @@
+"""Writes of finished tasks that wait, for a moment, to be stored together.
+
+A task's writes matter only while its step is not finished: the next checkpoint holds what they did. So they wait for
+up to `hold` seconds. If the checkpoint comes first it takes them and one commit does for the whole step; if other
+tasks are still running the writes are stored by themselves, so that a finished sibling is never run again. Whoever
+handed them in waits until one of both is on disk. Knows no table: `store` does the writing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HOLD_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskWrites:
+    """What one task wrote on top of one checkpoint. `done` is resolved when it is on disk or no longer needed."""
+
+    thread_id: str
+    ns: str
+    checkpoint_id: str
+    task_id: str
+    task_path: str
+    writes: Sequence[tuple[str, Any]]
+    done: asyncio.Future[None]
+
+
+class PendingWrites:
+    """The writes that wait, and the ones being stored right now."""
+
+    def __init__(
+        self, store: Callable[[list[TaskWrites]], Awaitable[None]], *, hold: float = HOLD_SECONDS
+    ) -> None:
+        self._store = store
+        self._hold = hold
+        self._waiting: list[TaskWrites] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._storing: set[asyncio.Task[None]] = set()
+
+    async def add(self, entry: TaskWrites) -> None:
+        """Wait until `entry` is stored, or taken and settled by a checkpoint."""
+        self._waiting.append(entry)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._hold, self._flush)
+        await entry.done
+
+    async def take(self, thread_id: str, ns: str, checkpoint_id: str | None) -> list[TaskWrites]:
+        """The waiting writes on top of this checkpoint; the caller must `settle` them. Waits for those under way."""
+        while self._storing:
+            await asyncio.wait(self._storing)
+        mine = [e for e in self._waiting if (e.thread_id, e.ns, e.checkpoint_id) == (thread_id, ns, checkpoint_id)]
+        self._waiting = [entry for entry in self._waiting if entry not in mine]
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return mine
+
+    async def settled(self) -> None:
+        """Store what waits and wait for all that is under way; failures go to whoever handed the writes in."""
+        self._flush()
+        while self._storing:
+            await asyncio.wait(self._storing)
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting:
+            entries, self._waiting = self._waiting, []
+            task = asyncio.get_running_loop().create_task(self._store_now(entries))
+            self._storing.add(task)
+            task.add_done_callback(self._storing.discard)
+
+    async def _store_now(self, entries: list[TaskWrites]) -> None:
+        try:
+            await self._store(entries)
+        except BaseException as error:
+            settle(entries, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            settle(entries)
+
+
+def settle(entries: Sequence[TaskWrites], error: BaseException | None = None) -> None:
+    """Tell whoever waits for these writes."""
+    for entry in entries:
+        if entry.done.done():
+            continue
+        if error is None:
+            entry.done.set_result(None)
+        else:
+            entry.done.set_exception(error)
