@@ -94,18 +94,18 @@ def doctor(
     data: Data = None,
     database: Database = None,
     config: Config = None,
-    list_settings: Annotated[
+    only_settings: Annotated[
         bool, typer.Option("--settings", help="List every setting there is, and stop.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Say what is in force and from where, what works, and what to do about the rest."""
-    from dromos.cli import doctor as room
+    from dromos.cli.doctor import examine, list_settings
 
-    if list_settings:
-        room.list_settings(as_json=json)
+    if only_settings:
+        list_settings(as_json=json)
         return
-    raise typer.Exit(room.examine({"data": data, "database": database}, config, as_json=json))
+    raise typer.Exit(examine({"data": data, "database": database}, config, as_json=json))
 
 
 @runs.command("list")
@@ -117,9 +117,9 @@ def list_runs(
     json: Json = False,
 ) -> None:
     """Runs, newest first."""
-    from dromos.cli import runs as room
+    from dromos.cli.runs import show_list
 
-    room.show_list(server, status=status, conversation=conversation, limit=limit, as_json=json)
+    show_list(server, status=status, conversation=conversation, limit=limit, as_json=json)
 
 
 @runs.command("show")
@@ -127,9 +127,9 @@ def show_run(
     run: Annotated[str, typer.Argument(help="Id of the run.")], server: Server = LOCAL, json: Json = False
 ) -> None:
     """One run with its steps and attempts."""
-    from dromos.cli import runs as room
+    from dromos.cli.runs import show_one
 
-    room.show_one(server, run, as_json=json)
+    show_one(server, run, as_json=json)
 
 
 @app.command()
@@ -144,9 +144,9 @@ def export(
     server: Server = LOCAL,
 ) -> None:
     """Write a conversation as Markdown, JSON Lines or JSON."""
-    from dromos.cli import export as room
+    from dromos.cli.export import write
 
-    room.write(server, conversation, format.value, output)
+    write(server, conversation, format.value, output)
 
 
 @app.command()
@@ -160,9 +160,9 @@ def chat(
     json: Json = False,
 ) -> None:
     """Send a message and watch the answer. Ctrl-C stops the run, a second one only stops watching."""
-    from dromos.cli import chat as room
+    from dromos.cli.chat import talk
 
-    raise typer.Exit(room.talk(server, message, conversation=conversation, agent=agent, as_json=json))
+    raise typer.Exit(talk(server, message, conversation=conversation, agent=agent, as_json=json))
 
 
 def _settings(config: Path | None, **flags: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import platform
 import socket
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -133,10 +132,7 @@ def judge(settings: Settings, seen: Inspection, port: PortState) -> Iterator[Fin
 
 
 def _python() -> Finding:
-    version = platform.python_version()
-    if sys.version_info < (3, 11):
-        return Finding("problem", "python", version, "install Python 3.11 or newer")
-    return Finding("ok", "python", f"{version} on {platform.system()}")
+    return Finding("ok", "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
 def _data(settings: Settings, port: PortState) -> Finding:

@@ -17,12 +17,20 @@ class ExitCode(IntEnum):
 
 def explain(error: Exception) -> tuple[str | None, ExitCode]:
     """The text and the exit code; no text where the error is not one that was foreseen."""
+    from dromos.client.errors import ApiError, ClientError, ServerUnreachable
     from dromos.domain.errors import DromosError, Refusal, Unavailable
     from dromos.settings import SettingsError
 
     if isinstance(error, SettingsError):
         return "\n".join(["error: these settings cannot be used", *error.problems]), ExitCode.USAGE
     if isinstance(error, Refusal | Unavailable):
+        return f"error: {error.detail}", ExitCode.FAILED
+    if isinstance(error, ServerUnreachable):
+        return f"error: {error.detail}", ExitCode.UNREACHABLE
+    if isinstance(error, ApiError):
+        faults = [f"  {fault.get('path', '')}: {fault.get('message', '')}" for fault in error.errors]
+        return "\n".join([f"error: {error.detail} ({error.code})", *faults]), ExitCode.FAILED
+    if isinstance(error, ClientError):
         return f"error: {error.detail}", ExitCode.FAILED
     if isinstance(error, DromosError):
         return f"error: {error}", ExitCode.FAILED

@@ -1,0 +1,119 @@
+"""Where `dromos chat` writes: a terminal with one status line that is drawn again and again, or a plain pipe.
+
+It must not know the server or what a run is: it is given text, notes and the status line.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from dromos.cli.words import visible
+
+ROWS_HELD = 6
+"""An unfinished paragraph is drawn anew with each piece; of a longer one the beginning is written for good."""
+
+
+class Screen(Protocol):
+    def text(self, added: str) -> None:
+        """Append to the answer."""
+
+    def end_text(self) -> None:
+        """The message is complete; what follows begins on a new line."""
+
+    def note(self, line: str) -> None:
+        """A line beside the answer, e.g. that a tool was called."""
+
+    def status(self, line: str, colour: str) -> None:
+        """Replace the status line."""
+
+    def close(self, line: str, colour: str) -> None:
+        """Write the last status line for good."""
+
+
+class PlainScreen:
+    """The answer as it is to standard output; everything else, once at the end, to standard error."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def text(self, added: str) -> None:
+        sys.stdout.write(added)
+        sys.stdout.flush()
+        self._open = not added.endswith("\n")
+
+    def end_text(self) -> None:
+        if self._open:
+            self.text("\n")
+
+    def note(self, line: str) -> None:
+        print(line, file=sys.stderr)
+
+    def status(self, line: str, colour: str) -> None:
+        return None
+
+    def close(self, line: str, colour: str) -> None:
+        self.end_text()
+        print(line, file=sys.stderr)
+
+
+class SilentScreen(PlainScreen):
+    """Nothing: for `--json`, whose document is printed at the end."""
+
+    def text(self, added: str) -> None:
+        return None
+
+    def note(self, line: str) -> None:
+        return None
+
+    def close(self, line: str, colour: str) -> None:
+        return None
+
+
+class TerminalScreen:
+    """Whole lines scroll up and stay; below them the line being written, and the status line."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._line = ""
+        self._status = Text()
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def text(self, added: str) -> None:
+        *whole, self._line = (self._line + visible(added)).split("\n")
+        longest = max(20, self._console.width) * ROWS_HELD
+        while len(self._line) > longest:
+            cut = self._line.rfind(" ", 0, longest - self._console.width)
+            cut = cut if cut > 0 else longest - self._console.width
+            whole.append(self._line[:cut])
+            self._line = self._line[cut:].removeprefix(" ")
+        if whole:
+            self._console.print(Text("\n".join(whole)))
+        self._draw()
+
+    def end_text(self) -> None:
+        if self._line:
+            self._console.print(Text(self._line))
+        self._line = ""
+        self._draw()
+
+    def note(self, line: str) -> None:
+        self._console.print(Text(visible(line), "dim"))
+
+    def status(self, line: str, colour: str) -> None:
+        self._status = Text(line, colour, no_wrap=True, overflow="ellipsis")
+        self._draw()
+
+    def close(self, line: str, colour: str) -> None:
+        self.end_text()
+        self._live.stop()
+        self._console.print(Text(line, colour))
+
+    def _draw(self) -> None:
+        held = [Text(self._line)] if self._line else []
+        self._live.update(Group(*held, self._status), refresh=True)

@@ -1,0 +1,272 @@
+"""What can be set, as types, and the values in force with their sources.
+
+It must not know where values are read from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, field_validator
+
+
+def masked(text: str) -> str:
+    """The text with the password of every address in it replaced by `***`."""
+    text = re.sub(r"(://[^/?#\s:@]*):[^/?#\s]*@", r"\1:***@", text)
+    return re.sub(r"(?i)([?&](?:\w*password|sslpassword|token|api_?key)=)[^&\s]+", r"\1***", text)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("write a number")
+    return value
+
+
+def _off(value: Any) -> Any:
+    return None if value == "off" else _number(value)
+
+
+def _words(value: Any) -> Any:
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+Count = Annotated[int, BeforeValidator(_number), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_number), Field(ge=0, allow_inf_nan=False)]
+Limit = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_off)]
+Days = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_off)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Recovery = Literal["auto", "ask"]
+
+
+class Section(BaseModel):
+    """A group of settings; immutable, knows every key it may hold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class LogSettings(Section):
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is written."
+    )
+    format: Literal["auto", "console", "json"] = Field(
+        "auto",
+        description="Lines for people, JSON for programs, or `auto`: people on a terminal, JSON elsewhere.",
+    )
+
+
+class WorkerSettings(Section):
+    concurrency: Count = Field(
+        32, le=4096, description="Runs that this process carries out at the same time."
+    )
+    stop_deadline_s: Seconds = Field(
+        15.0, description="How long a stop waits for a tool call that is under way."
+    )
+    drain_s: Seconds = Field(20.0, description="How long SIGTERM lets runs reach the end of their step.")
+    lease_s: Annotated[Seconds, Field(ge=3)] = Field(
+        10.0, description="How long a worker's sign of life counts. Other workers take over after it."
+    )
+    queue_deadline_s: Limit = Field(
+        None, description="A run that waits longer for a worker expires; `off`: never."
+    )
+    recovery: Recovery = Field(
+        "auto",
+        description="A run whose worker died: `auto` goes on by itself, `ask` ends for a person to continue.",
+    )
+    step_limit: Count = Field(
+        25, description="Steps after which a run ends with RECURSION_LIMIT, its work kept."
+    )
+
+
+class RetentionSettings(Section):
+    idempotency_days: Count = Field(
+        7, description="How long a repeated Idempotency-Key gets the stored answer."
+    )
+    events_days: Days = Field(
+        None, description="How long events are kept for streams that come back; `off`: always."
+    )
+
+
+class RetrySettings(Section):
+    tries: Count = Field(..., description="Tries of one step, the first included.")
+    delays_s: tuple[Seconds, ...] = Field(
+        (), description="Seconds before each further try; the last one repeats. Empty: at once."
+    )
+
+
+class AgentSettings(Section):
+    graph: str = Field(
+        ...,
+        pattern=r"^[^:\s]+:[^:\s]+$",
+        description="A compiled graph or a function that makes one: `module:attribute`.",
+    )
+    input: str | None = Field(
+        None,
+        min_length=1,
+        description="Field of the graph's state that takes the person's message, without `messages`.",
+    )
+    output: str | None = Field(
+        None, min_length=1, description="Field of the graph's state that holds the answer."
+    )
+    step_limit: Count | None = Field(None, description="Like `worker.step_limit`, for this agent.")
+    recovery: Recovery | None = Field(None, description="Like `worker.recovery`, for this agent.")
+    description: str = Field("", description="One line for the list of agents.")
+    model: str | None = Field(None, min_length=1, description="Like `model`, for this agent.")
+
+
+RetryCode = Literal["MODEL_RATE_LIMITED", "MODEL_BAD_RESPONSE", "MODEL_UNAVAILABLE", "STALLED"]
+AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class Settings(Section):
+    """Everything that can be configured. Paths are absolute; `source` says where a value came from."""
+
+    data: Path = Field(Path("dromos-data"), description="Folder of the database file and the lock.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+    port: Annotated[int, BeforeValidator(_number)] = Field(
+        8321, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
+    )
+    database: str | None = Field(
+        None,
+        description="`postgresql://user:password@host/name`; without it, `dromos.db` in the data folder.",
+    )
+    allowed_hosts: Words = Field(
+        (), description="Further Host headers to answer, beside this machine's own names; `*` answers all."
+    )
+    allowed_origins: Words = Field(
+        (),
+        description="Further pages (`https://name`) that may change something here, beside the server's own.",
+    )
+    model: str | None = Field(
+        None, min_length=1, description="The model that answers: `provider:model`, `local` or `scripted`."
+    )
+    ollama_host: str | None = Field(
+        None, description="Address of an Ollama server; also read from OLLAMA_HOST."
+    )
+    mcp: Path | None = Field(
+        None,
+        description="File with `mcpServers`; without it, `mcp.json` beside `dromos.toml` or in the data folder.",
+    )
+    langgraph_json: Path | None = Field(
+        None,
+        description="A LangGraph project file to take agents from; without it, `langgraph.json` beside `dromos.toml`.",
+    )
+    default_agent: str | None = Field(
+        None,
+        min_length=1,
+        description="Agent of conversations that name none; without it `assistant`, the built-in one.",
+    )
+    log: LogSettings = LogSettings()
+    worker: WorkerSettings = WorkerSettings()
+    retention: RetentionSettings = RetentionSettings()
+    retries: dict[RetryCode, RetrySettings] = {}
+    agents: dict[AgentName, AgentSettings] = {}
+
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+    _root: Path = PrivateAttr(default_factory=Path.cwd)
+    _file: Path | None = PrivateAttr(default=None)
+
+    @field_validator("database")
+    @classmethod
+    def _known_database(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        value = re.sub(r"^postgres(ql\+psycopg)?://", "postgresql://", value)
+        if not re.match(r"postgresql://[^/]*/?|sqlite:///.", value):
+            raise ValueError("write postgresql://user:password@host:port/name, or sqlite:///path/to/file.db")
+        return value
+
+    @field_validator("ollama_host")
+    @classmethod
+    def _full_address(cls, value: str | None) -> str | None:
+        """What Ollama itself accepts, as a whole address; its `0.0.0.0` (listen everywhere) is reached as loopback."""
+        if value is None:
+            return None
+        parts = urlsplit(value if "://" in value else f"http://{value}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("write an address such as http://127.0.0.1:11434")
+        port = parts.port or (None if "://" in value else 11434)
+        host = "127.0.0.1" if parts.hostname in ("0.0.0.0", "::") else parts.hostname
+        host = f"[{host}]" if ":" in host else host
+        user = parts.netloc.rpartition("@")
+        return (
+            f"{parts.scheme}://{''.join(user[:2])}{host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"
+        )
+
+    @property
+    def file(self) -> Path | None:
+        """The settings file that was read, None if there was none."""
+        return self._file
+
+    @property
+    def root(self) -> Path:
+        """The folder of the settings file, else the working directory: where agents' modules are looked for too."""
+        return self._root
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        """The database file; None with PostgreSQL."""
+        if self.database is None:
+            return self.data / "dromos.db"
+        if self.database.startswith("sqlite:///"):
+            return self._root / Path(self.database.removeprefix("sqlite:///")).expanduser()
+        return None
+
+    @property
+    def database_url(self) -> str:
+        """The whole address, password included: never print it, print `database_shown`."""
+        path = self.sqlite_path
+        return self.database or "" if path is None else f"sqlite:///{path}"
+
+    @property
+    def database_shown(self) -> str:
+        """The address as a person may see it."""
+        return masked(self.database_url)
+
+    def source(self, key: str) -> str:
+        """Where the value of a key such as `worker.drain_s` came from: `default`, `file:PATH`, `env:NAME`, `flag`."""
+        return self._sources.get(key, "default")
+
+    def in_force(self) -> list[InForce]:
+        """Every value with its source, in the order of the documentation; secrets masked."""
+        return list(_in_force(self, "", self))
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        yield from ((entry.key, entry.value) for entry in self.in_force())
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """One value as it is used: `key` is dotted, `value` is JSON-ready and masked."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def section_in(annotation: Any) -> type[Section] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+def table_of(annotation: Any) -> type[Section] | None:
+    """The section that a named table (`[agents.NAME]`) holds."""
+    return section_in(get_args(annotation)[1]) if get_origin(annotation) is dict else None
+
+
+def _in_force(section: Section, prefix: str, settings: Settings) -> Iterator[InForce]:
+    for name, field in type(section).model_fields.items():
+        key, value = f"{prefix}{name}", getattr(section, name)
+        if isinstance(value, Section):
+            yield from _in_force(value, f"{key}.", settings)
+        elif table_of(field.annotation):
+            for entry, inner in value.items():
+                yield from _in_force(inner, f"{key}.{entry}.", settings)
+        else:
+            source = settings.source(key)
+            if isinstance(value, (str, Path)):
+                value = masked(str(value))
+            yield InForce(key, list(value) if isinstance(value, tuple) else value, source)
