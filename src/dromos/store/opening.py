@@ -1,28 +1,45 @@
-"""`open_store`: from an address to a store that can serve.
+"""`open_store`: from an address to a store that can serve, or an error that says what to do.
 
-An address is a path to a SQLite file (`./dromos.db`, `sqlite:///…`) or a `postgresql://` URL.
+An address is a path to a SQLite file (`./dromos.db`, `sqlite:///…`) or a `postgresql://` URL. There is no third
+kind, and never a store in memory instead of the one that was asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Protocol
 
-from dromos.store.sqlite.connections import open_writer
-from dromos.store.sqlite.store import SqliteStore
-from dromos.store.tables import metadata
-
-
-async def open_store(address: str | Path) -> SqliteStore:
-    path = Path(str(address).removeprefix("sqlite:///"))
-    await asyncio.to_thread(_create, path)
-    return SqliteStore(path)
+from dromos.ports.store import LeaseKeeper, Store
+from dromos.store.addresses import Address
+from dromos.store.migrations import check_schema, prepare
+from dromos.store.statistics import StoreStatistics
 
 
-def _create(path: Path) -> None:
-    import sqlalchemy as sa
+class SqlStore(Store, Protocol):
+    """A store of this room: what it did so far can be read, and it knows how to renew leases."""
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    engine = sa.create_engine("sqlite://", creator=lambda: open_writer(path), poolclass=sa.NullPool)
-    metadata.create_all(engine)
-    engine.dispose()
+    @property
+    def statistics(self) -> StoreStatistics: ...
+
+    def lease_keeper(self) -> LeaseKeeper:
+        """For one thread that renews a lease; the caller ends with its `close()` where it has one."""
+        ...
+
+
+async def open_store(address: str | Path, *, create: bool = True) -> SqlStore:
+    """The store at an address, its schema checked; an empty database gets its tables first where `create`.
+
+    Raises `StoreUnavailable` where it cannot be reached, `SchemaMismatch` where its schema is another version's.
+    The data folder's lock is the caller's business (`sqlite.folder_lock.DataFolderLock`).
+    """
+    place = Address.parse(address)
+    await asyncio.to_thread(prepare if create else check_schema, str(address))
+    if place.path is not None:
+        from dromos.store.sqlite.store import SqliteStore
+
+        return SqliteStore(place.path)
+    from dromos.store.postgres.store import PostgresStore
+
+    assert place.url is not None
+    return PostgresStore(place.url)

@@ -53,20 +53,10 @@ _CURES = (
 )
 
 
-def normalized(url: str) -> str:
-    """The URL as libpq takes it. Raises `StoreUnavailable` for one that is no PostgreSQL URL."""
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme.partition("+")[0] not in ("postgresql", "postgres"):
-        raise StoreUnavailable(
-            "the database URL has another form than postgresql://USER:PASSWORD@HOST:PORT/DATABASE: correct it"
-        )
-    return f"postgresql://{rest}"
-
-
 def parameters(url: str, **more: Any) -> dict[str, Any]:
     """libpq's parameters for a URL, our defaults where it says nothing."""
     try:
-        given = conninfo.conninfo_to_dict(normalized(url))
+        given = conninfo.conninfo_to_dict(url)
     except psycopg.Error as error:
         raise StoreUnavailable(f"the database URL cannot be read ({error}): correct it") from error
     return {**_DEFAULTS, **more, **given}

@@ -71,7 +71,7 @@ def _first_line(error: Exception) -> str:
 
 
 DIALECT = SqlDialect(
-    compiler=PGDialect_psycopg(paramstyle="format"),
+    compiler=PGDialect_psycopg(paramstyle="format"),  # type: ignore[no-untyped-call]
     clock=CLOCK,
     insert=postgresql.insert,
     any_of=_any_of,

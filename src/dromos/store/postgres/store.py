@@ -11,9 +11,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from dromos.ports.store import ReadTx, Table, Tx
+from dromos.ports.store import ReadTx, Tx
 from dromos.store.lanes import Lane
+from dromos.store.migrations import check_schema
 from dromos.store.postgres.dialect import DIALECT
+from dromos.store.postgres.lease import PostgresLeaseKeeper
 from dromos.store.postgres.work import ReaderWork, WriterWork
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
@@ -50,7 +52,10 @@ class PostgresStore:
 
     async def check(self) -> None:
         """Raise `StoreUnavailable` or `SchemaMismatch` if the store cannot serve."""
-        await self.read(lambda tx: tx.count(Table.LEASES, {}))
+        await asyncio.to_thread(check_schema, self.url)
+
+    def lease_keeper(self) -> PostgresLeaseKeeper:
+        return PostgresLeaseKeeper(self.url)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._close)

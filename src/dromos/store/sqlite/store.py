@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from dromos.ports.store import ReadTx, Table, Tx
+from dromos.ports.store import ReadTx, Tx
 from dromos.store.lanes import Lane
+from dromos.store.migrations import check_schema
 from dromos.store.sqlite.dialect import DIALECT
+from dromos.store.sqlite.lease import SqliteLeaseKeeper
 from dromos.store.sqlite.work import ReaderWork, WriterWork
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
@@ -48,7 +50,10 @@ class SqliteStore:
 
     async def check(self) -> None:
         """Raise `StoreUnavailable` or `SchemaMismatch` if the store cannot serve."""
-        await self.read(lambda tx: tx.count(Table.LEASES, {}))
+        await asyncio.to_thread(check_schema, str(self.path))
+
+    def lease_keeper(self) -> SqliteLeaseKeeper:
+        return SqliteLeaseKeeper(self._writer)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._close)
