@@ -6,7 +6,6 @@ through the attempt's `recorder`; everything it shows goes through `live`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -58,6 +57,16 @@ class Parked:
 Outcome = Finished | Failed | TryLater | Drained | Parked
 
 
+class Signal(Protocol):
+    """Something that is set once; an `asyncio.Event` is one."""
+
+    def is_set(self) -> bool: ...
+
+    async def wait(self) -> object:
+        """Returns when it is set, at once where it is set already."""
+        ...
+
+
 @dataclass(slots=True)
 class Attempt:
     """One attempt of one run, handed to the agent.
@@ -71,7 +80,7 @@ class Attempt:
     input: Any
     recorder: Recorder
     live: LiveRun
-    drain: asyncio.Event
+    drain: Signal
     unknown_calls: list[str] = field(default_factory=list)
 
 
