@@ -126,6 +126,19 @@ SETTLED_EDGES = frozenset({"T3", "T4", "T5", "T14", "T15", "T16", "T17"})
 """Ends by these rows put the conversation in order in their own transaction; the other ends stay open for Continue."""
 
 
+_OPEN_ENDS = frozenset(
+    (target, reason)
+    for (_, target), edge in EDGES.items()
+    if target.is_final and target is not COMPLETED and edge.name not in SETTLED_EDGES
+    for reason in edge.reasons
+)
+
+
+def ended_open(run: Run) -> bool:
+    """True where the run ended by T6, T11 or T12: nothing was put in order, its pending step can be resumed."""
+    return (run.status, run.reason) in _OPEN_ENDS
+
+
 def allowed(source: RunStatus, target: RunStatus) -> bool:
     """True if the table has a row from `source` to `target`."""
     return (source, target) in EDGES

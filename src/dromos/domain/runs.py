@@ -94,7 +94,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What a writer for a run must still hold: this epoch of this run."""
+    """What a writer for a run must still hold: this epoch of this run.
+
+    `conversation_id` never changes for a run; where it is given, one look-up less finds the rows to lock.
+    """
 
     run_id: str
     epoch: int
+    conversation_id: str | None = field(default=None, compare=False)

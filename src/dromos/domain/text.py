@@ -56,3 +56,20 @@ def title_of(text: str, limit: int = 60) -> str:
 def utf16_length(text: str) -> int:
     """Length in UTF-16 code units, the unit of offsets on the stream."""
     return len(text) + sum(1 for char in text if char > "\uffff") if not text.isascii() else len(text)
+
+
+def text_of(content: Any) -> str:
+    """The readable text of a message's content: a string, or a list with text blocks; other content gives ''."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(map(_text_of_block, content))
+    return ""
+
+
+def _text_of_block(block: Any) -> str:
+    if isinstance(block, str):
+        return block
+    if isinstance(block, dict) and isinstance(block.get("text"), str):
+        return str(block["text"])
+    return ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dromos.domain.reasons import Reason
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import Recovery, WhenBusy
 from dromos.ports.store import Row
@@ -94,6 +95,15 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
+class Continuation:
+    """How an ended run can be continued: `reason` resume_of or retry_of. `needs_pending`: only where the agent's
+    thread has something left to do."""
+
+    reason: Reason
+    needs_pending: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationView:
     """One consistent read of a conversation: the newest page of messages, its runs, and the cursor to stream from."""
 
@@ -104,11 +114,16 @@ class ConversationView:
     requests: list[Row]
     followups: list[Row]
     seq: int
+    continuation: Continuation | None = None
+    before: str | None = None  # cursor of the next older page of messages
 
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events after a cursor. `reset` is set where the cursor is older than what is kept; `head` is the newest number."""
+    """Events after a cursor; `head` is the newest number, `first` the oldest that is kept.
+
+    `reset`: the cursor is older than what is kept.
+    """
 
     events: list[Row]
     head: int

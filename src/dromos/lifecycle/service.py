@@ -1,12 +1,35 @@
-"""`Lifecycle`: the operations by name, each one transaction; wake-ups are sent after the commit."""
+"""`Lifecycle`: the operations by name, each one transaction; wake-ups are sent after the commit.
+
+The rules are in the modules beside it, as plain functions over a `Change`; this is the door to them. It holds no
+state but what it was built with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
+from dromos.domain.errors import Duplicate, LostRace, Refusal
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.runs import Fence, Run
+from dromos.lifecycle import (
+    cancel,
+    claim,
+    delete,
+    documents,
+    finish,
+    followups,
+    owners,
+    read,
+    reap,
+    resume,
+    retention,
+    scope,
+    submit,
+)
+from dromos.lifecycle.change import Change
+from dromos.lifecycle.claim import Compose
 from dromos.lifecycle.contract import (
     Answer,
     Cancelled,
@@ -16,16 +39,21 @@ from dromos.lifecycle.contract import (
     EventPage,
     IdempotencyKey,
     Policy,
+    Posted,
     PostMessage,
     RunOptions,
 )
+from dromos.lifecycle.idempotency import CONSTRAINT, answered
+from dromos.lifecycle.record import FencedRecorder
 from dromos.ports.agent import InputMessage, Outcome
 from dromos.ports.clock import Ids
 from dromos.ports.live import DocumentSnapshot
 from dromos.ports.probe import NoProbe, Probe
 from dromos.ports.recorder import Recorder
-from dromos.ports.store import Row, Store
+from dromos.ports.store import Row, Store, Tx
 from dromos.ports.wakeup import Wakeup
+
+T = TypeVar("T")
 
 
 class Lifecycle:
@@ -37,14 +65,43 @@ class Lifecycle:
         self.store, self.wakeup, self.ids, self.policy = store, wakeup, ids, policy
         self.probe = probe or NoProbe()
 
+    async def _change(self, operation: Callable[[Change], T]) -> T:
+        """One transaction, then its wake-ups."""
+
+        def fn(tx: Tx) -> tuple[T, set[str]]:
+            change = Change(tx, self.ids, self.policy)
+            value = operation(change)
+            change.flush()
+            return value, change.topics
+
+        value, topics = await self.store.write(fn)
+        for topic in sorted(topics):
+            self.wakeup.notify(topic)
+        return value
+
+    async def _answer(self, operation: Callable[[Change], Answer]) -> Answer:
+        """As `_change`; a concurrent first call with the same key was stored meanwhile: its answer is the answer."""
+        try:
+            return await self._change(operation)
+        except Duplicate as duplicate:
+            if duplicate.constraint != CONSTRAINT:
+                raise
+        return await self._change(operation)
+
     # --- clients: writes. Where `encode` is given, the answer is built inside the transaction and stored with `key`.
     async def ensure_user(self, user_id: str, name: str) -> None:
-        raise NotImplementedError
+        await self._change(lambda change: submit.ensure_user(change, user_id, name))
 
     async def create_conversation(
         self, user_id: str, title: str | None, agent: str, encode: Encode, key: IdempotencyKey | None
     ) -> Answer:
-        raise NotImplementedError
+        def operation(change: Change) -> Answer:
+            def effect() -> Row:
+                return submit.create_conversation(change, user_id, title, agent).row
+
+            return answered(change, user_id, key, None, effect, encode)
+
+        return await self._answer(operation)
 
     async def change_conversation(
         self,
@@ -55,17 +112,33 @@ class Lifecycle:
         archived: bool | None = None,
         seen_seq: int | None = None,
     ) -> tuple[Row, Run | None]:
-        raise NotImplementedError
+        def operation(change: Change) -> tuple[Row, Run | None]:
+            held = scope.lock_own_conversation(change, user_id, conversation_id)
+            last = submit.change_conversation(change, held, title=title, archived=archived, seen_seq=seen_seq)
+            return held.row, last
+
+        return await self._change(operation)
 
     async def delete_conversation(self, user_id: str, conversation_id: str) -> bool:
         """Mark it deleting and stop its live run; True once nothing of it is left. A repeat goes on with it."""
-        raise NotImplementedError
+        return await self._change(lambda change: delete.delete_conversation(change, user_id, conversation_id))
 
     async def post_message(
         self, user_id: str, post: PostMessage, default_agent: str, encode: Encode, key: IdempotencyKey | None
     ) -> Answer:
         """T1, or a follow-up where the conversation has a live run. `encode` gets a `Posted`."""
-        raise NotImplementedError
+
+        def operation(change: Change) -> Answer:
+            held = None
+            if post.conversation_id is not None:
+                held = scope.lock_own_conversation(change, user_id, post.conversation_id)
+
+            def effect() -> Posted:
+                return submit.post_message(change, user_id, held, post, default_agent)
+
+            return answered(change, user_id, key, post.conversation_id, effect, encode)
+
+        return await self._answer(operation)
 
     async def continue_run(
         self,
@@ -76,13 +149,29 @@ class Lifecycle:
         key: IdempotencyKey | None,
         options: RunOptions | None = None,
     ) -> Answer:
-        """`resume_of` or `retry_of` (T1); `pending` says whether the agent's thread has something left to do. `encode` gets a `Run`."""
-        raise NotImplementedError
+        """`resume_of` or `retry_of` (T1). `encode` gets a `Run`.
+
+        `pending` says whether the agent's thread has something left to do.
+        """
+
+        def operation(change: Change) -> Answer:
+            held = scope.lock_own_conversation(change, user_id, conversation_id)
+
+            def effect() -> Run:
+                return resume.continue_run(change, held, pending, options)
+
+            return answered(change, user_id, key, conversation_id, effect, encode)
+
+        return await self._answer(operation)
 
     async def request_cancel(
         self, user_id: str, run_id: str, *, by: str = "user", comment: str | None = None
     ) -> Cancelled:
-        raise NotImplementedError
+        def operation(change: Change) -> Cancelled:
+            held, run = scope.lock_own_run(change, user_id, run_id)
+            return cancel.request_cancel(change, held, run, by=by, comment=comment)
+
+        return await self._change(operation)
 
     async def change_followup(
         self,
@@ -93,35 +182,63 @@ class Lifecycle:
         content: Any = None,
         position: int | None = None,
     ) -> Row:
-        raise NotImplementedError
+        def operation(change: Change) -> Row:
+            held, row = scope.lock_own_followup(change, user_id, followup_id)
+            return followups.change_followup(change, held, row, version, content=content, position=position)
+
+        return await self._change(operation)
 
     async def discard_followup(self, user_id: str, followup_id: str, version: int | None = None) -> Row:
-        raise NotImplementedError
+        def operation(change: Change) -> Row:
+            held, row = scope.lock_own_followup(change, user_id, followup_id)
+            return followups.discard_followup(change, held, row, version)
+
+        return await self._change(operation)
 
     async def send_followup(
         self, user_id: str, followup_id: str, default_agent: str, encode: Encode, key: IdempotencyKey | None
     ) -> Answer:
-        raise NotImplementedError
+        def operation(change: Change) -> Answer:
+            held, row = scope.lock_own_followup(change, user_id, followup_id)
+
+            def effect() -> Posted:
+                return followups.send_followup(change, held, row, default_agent)
+
+            return answered(change, user_id, key, followup_id, effect, encode)
+
+        return await self._answer(operation)
 
     # --- owners
     async def register_owner(self, owner_id: str, kind: str, host: str, pid: int, ttl: float | None) -> None:
-        raise NotImplementedError
+        await self._change(lambda change: owners.register_owner(change, owner_id, kind, host, pid, ttl))
 
     async def retire_owner(self, owner_id: str) -> None:
-        raise NotImplementedError
+        await self._change(lambda change: owners.retire_owner(change, owner_id))
 
-    async def claim(self, owner_id: str, agents: Sequence[str] | None, limit: int) -> list[Claimed]:
-        raise NotImplementedError
+    async def claim(
+        self,
+        owner_id: str,
+        agents: Sequence[str] | None,
+        limit: int,
+        composers: Mapping[str, Compose] | None = None,
+    ) -> list[Claimed]:
+        """T2 for up to `limit` runs. With `composers` (by agent name) a first claim's input is made in the same
+        transaction: `Claimed.composed` is then true and `compose_input` is not needed."""
+        return await self._change(lambda change: claim.claim(change, owner_id, agents, limit, composers))
 
     async def refuse_work(self, run_id: str, code: ErrorCode, message: str) -> None:
-        raise NotImplementedError
+        def operation(change: Change) -> None:
+            held, run = scope.lock_run(change, run_id)
+            finish.refuse_work(change, held, run, code, message)
+
+        await self._change(operation)
 
     async def compose_input(self, fence: Fence, compose: Callable[[list[InputMessage]], Any]) -> Any:
         """First claim: gather what the thread lacks, let the agent make the one input, store it under the fence."""
-        raise NotImplementedError
+        return await self.recorder(fence).write(lambda tx, run: claim.compose_input(tx, run, compose))
 
     def recorder(self, fence: Fence) -> Recorder:
-        raise NotImplementedError
+        return FencedRecorder(self.store, fence)
 
     async def save_document(
         self,
@@ -131,44 +248,80 @@ class Lifecycle:
         usage: dict[str, int] | None = None,
         model: str | None = None,
     ) -> None:
-        raise NotImplementedError
+        def operation(tx: Tx, run: Run) -> None:
+            documents.keep_document(tx, run, snapshot, usage, model)
+
+        await self.recorder(fence).write(operation, while_cancelling=True)
 
     async def note_tries(self, fence: Fence, tries: dict[str, int]) -> None:
-        raise NotImplementedError
+        await self.recorder(fence).write(lambda tx, run: documents.note_tries(tx, run, tries))
 
     async def end_attempt(self, fence: Fence, outcome: Outcome, document: DocumentSnapshot | None) -> Run:
-        """The outcome of an attempt: T7, T8, T10, T11, or T17 where a stop was accepted meanwhile; saves the document in the same transaction."""
-        raise NotImplementedError
+        """The outcome of an attempt: T7, T8, T10, T11, T12, or T17 where a stop was accepted meanwhile.
+
+        Saves the document in the same transaction.
+        """
+        return await self._change(lambda change: finish.end_attempt(change, fence, outcome, document))
 
     async def end_stopped(
         self, fence: Fence, *, forced: bool, unknown_calls: Sequence[str], document: DocumentSnapshot | None
     ) -> Run:
         """T17 by the owner after it carried out the stop."""
-        raise NotImplementedError
 
-    async def note_waiting_for(self, fence: Fence, tool: str | None, until_s: float | None) -> None:
-        raise NotImplementedError
+        def operation(change: Change) -> Run:
+            return finish.end_stopped(
+                change, fence, forced=forced, unknown_calls=unknown_calls, document=document
+            )
+
+        return await self._change(operation)
+
+    async def note_waiting_for(self, fence: Fence, tool: str | None, until_s: float | None) -> Run:
+        """The call a stopping run still waits for (server part `stop.waiting_for`); returns the run as it is now."""
+
+        def operation(tx: Tx, run: Run) -> Run:
+            return documents.note_waiting_for(tx, run, tool, until_s)
+
+        return await self.recorder(fence).write(operation, while_cancelling=True)
 
     async def sweep(self) -> int:
-        """One reaper pass, one run per transaction: lost owners, stuck stops, deadlines, unfinished deletions, old rows. Returns how many rows it moved."""
-        raise NotImplementedError
+        """One reaper pass, one run per transaction: lost owners, stuck stops, deadlines, deletions, old rows.
+
+        Returns how many rows it moved.
+        """
+        orphans = await self.store.write(reap.list_orphans)
+        due = await self.store.read(lambda tx: reap.list_due(tx, self.policy))
+        moved = 0
+        for run_id in dict.fromkeys([*orphans, *due.runs]):
+            moved += await self._reap(partial(reap.reap_run, run_id=run_id))
+        for conversation_id in due.conversations:
+            moved += await self._reap(partial(reap.erase_doomed, conversation_id=conversation_id))
+        outdated = await self.store.read(lambda tx: retention.list_outdated(tx, self.policy))
+        if outdated:
+            moved += await self._change(lambda change: retention.remove_outdated(change, outdated))
+        return moved
+
+    async def _reap(self, operation: Callable[[Change], bool]) -> bool:
+        try:
+            return await self._change(operation)
+        except (LostRace, Refusal):
+            return False  # somebody else was there first; the next sweep looks again
 
     # --- reads
     async def conversations(
         self, user_id: str, limit: int, cursor: str | None
     ) -> tuple[list[dict[str, Any]], str | None]:
-        raise NotImplementedError
+        return await self.store.read(lambda tx: read.conversations(tx, user_id, limit, cursor))
 
     async def conversation(self, user_id: str, conversation_id: str, limit: int = 50) -> ConversationView:
-        raise NotImplementedError
+        return await self.store.read(lambda tx: read.conversation(tx, user_id, conversation_id, limit))
 
     async def messages(
         self, user_id: str, conversation_id: str, before: str | None, limit: int
     ) -> tuple[list[Row], str | None]:
-        raise NotImplementedError
+        return await self.store.read(lambda tx: read.messages(tx, user_id, conversation_id, before, limit))
 
     async def run(self, user_id: str, run_id: str) -> Run:
-        raise NotImplementedError
+        return await self.store.read(lambda tx: scope.own_run(tx, user_id, run_id))
 
     async def runs(
         self,
@@ -178,20 +331,22 @@ class Lifecycle:
         limit: int,
         cursor: str | None,
     ) -> tuple[list[Run], str | None]:
-        raise NotImplementedError
+        return await self.store.read(
+            lambda tx: read.runs(tx, user_id, statuses, conversation_id, limit, cursor)
+        )
 
     async def run_steps(self, user_id: str, run_id: str) -> list[Row]:
-        raise NotImplementedError
+        return await self.store.read(lambda tx: read.run_steps(tx, user_id, run_id))
 
     async def run_attempts(self, user_id: str, run_id: str) -> list[Row]:
-        raise NotImplementedError
+        return await self.store.read(lambda tx: read.run_attempts(tx, user_id, run_id))
 
     async def run_events(self, user_id: str, run_id: str) -> list[Row]:
-        raise NotImplementedError
+        return await self.store.read(lambda tx: read.run_events(tx, user_id, run_id))
 
     async def document(self, user_id: str, run_id: str) -> tuple[Run, dict[str, Any], Row | None]:
         """The run, its server part, and the saved content row (None: nothing saved yet)."""
-        raise NotImplementedError
+        return await self.store.read(lambda tx: read.document(tx, user_id, run_id))
 
     async def events_after(self, user_id: str, cursor: int | None, limit: int) -> EventPage:
-        raise NotImplementedError
+        return await self.store.read(lambda tx: read.events_after(tx, user_id, cursor, limit))

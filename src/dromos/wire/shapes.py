@@ -143,6 +143,32 @@ def followup_json(row: Row) -> Json:
     }
 
 
+def request_json(row: Row) -> Json:
+    """A question to a person, in full."""
+    return {
+        "id": row["id"],
+        "run_id": row["run_id"],
+        "conversation_id": row["conversation_id"],
+        "kind": row["kind"],
+        "tool": row["tool"],
+        "tool_call_id": row["tool_call_id"],
+        "arguments": row["arguments"],
+        "arguments_sha256": row["arguments_sha256"],
+        "prompt": row["prompt"],
+        "options": row["options"],
+        "status": row["status"],
+        "version": row["version"],
+        "expires_at": moment(row["expires_at"]),
+        "on_timeout": row["on_timeout"],
+        "opened_at": moment(row["opened_at"]),
+        "decided_by": row["decided_by"],
+        "decided_at": moment(row["decided_at"]),
+        "decision": row["decision"],
+        "comment": row["comment"],
+        "replaces": row["replaces"],
+    }
+
+
 def conversation_json(row: Row, status: str = "idle") -> Json:
     """A conversation; `status` is that of its newest run, `idle` where it has none."""
     return {

@@ -20,7 +20,8 @@ export const PAGE = 50;
 
 export function fromAnswer(answer: ConversationAnswer, old?: History): History {
   const keep = old && old.conversation.id === answer.conversation.id ? old : undefined;
-  const oldest = answer.messages[0]?.id ?? null;
+  const have = new Set(keep?.messages.map((m) => m.id));
+  const joined = answer.messages.some((m) => have.has(m.id));
   return {
     conversation: answer.conversation,
     messages: keep ? mergePage(keep.messages, answer.messages) : answer.messages,
@@ -28,7 +29,8 @@ export function fromAnswer(answer: ConversationAnswer, old?: History): History {
     followups: byId(answer.followups),
     resumable: answer.resumable,
     seq: answer.seq,
-    before: keep ? keep.before : oldest,
+    // A page read again that joins what is here says nothing about the pages before that.
+    before: keep && joined ? keep.before : (answer.next_cursor ?? null),
   };
 }
 
@@ -39,8 +41,9 @@ export function applyEvent(history: History, event: DurableEvent): History {
   const payload = event.payload;
   switch (event.type) {
     case "message.created":
-    case "message.updated":
       return { ...next, messages: putMessage(history.messages, payload["message"] as Message) };
+    case "message.updated":
+      return { ...next, messages: changeMessage(history.messages, payload["message"] as Partial<Message>) };
     case "run.status":
       return putRun(next, payload["run"] as Run);
     case "followup.changed":
@@ -74,6 +77,11 @@ export function dropFollowup(history: History, id: string): History {
 export function putMessage(messages: Message[], message: Message): Message[] {
   const at = messages.findLastIndex((m) => m.id === message.id);
   return at < 0 ? [...messages, message] : messages.with(at, message);
+}
+
+/** Only what changed of a message travels; one that is not on the page is left for the page that brings it. */
+export function changeMessage(messages: Message[], change: Partial<Message>): Message[] {
+  return messages.map((message) => (message.id === change.id ? { ...message, ...change } : message));
 }
 
 /** The newest page put over what is here: older pages stay before it, later events after it. */

@@ -1,0 +1,80 @@
+"""The payloads of durable events, each in one place. Builds JSON from rows and puts it into the change; decides
+nothing and writes no row.
+
+    run.status            {"run", "requests", "followups", "owner"}; at an end also {"conversation"}
+    message.created       {"message"}
+    message.updated       {"message": {"id", "status", "run_id"}}: only what changed, to be merged
+    followup.changed      {"followup"}
+    request.opened/closed {"request"}
+    conversation.changed  {"conversation"}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dromos.domain.events import EventType
+from dromos.domain.runs import Run
+from dromos.domain.statuses import RunStatus, TriggerStatus
+from dromos.lifecycle.change import OPEN_FOLLOWUPS, Change, Conversation
+from dromos.ports.store import In, Row, Table
+from dromos.wire.shapes import conversation_json, followup_json, message_json, moment, request_json, run_json
+
+
+def run_status(change: Change, conversation: Conversation | None, run: Run) -> None:
+    """The run has a new status (or its stop another cause). For an end this is the run's last event."""
+    if conversation is not None:
+        followups = change.followups(conversation)
+    else:
+        followups = change.tx.find(
+            Table.RUN_FOLLOWUPS,
+            {"conversation_id": run.conversation_id, "status": In(OPEN_FOLLOWUPS)},
+            order=("position", "id"),
+        )
+    requests: list[Row] = []
+    if run.status is RunStatus.WAITING_INPUT:
+        requests = open_requests(change, run)
+    owner = None
+    if run.owner_kind is not None:
+        owner = {"kind": run.owner_kind, "seen_at": moment(change.now), "takeover_at": None}
+    payload: dict[str, Any] = {
+        "run": run_json(run),
+        "requests": [request_json(row) for row in requests],
+        "followups": [followup_json(row) for row in followups],
+        "owner": owner,
+    }
+    if run.is_final and conversation is not None:
+        payload["conversation"] = conversation_json(conversation.row, run.status)
+    change.emit(run.user_id, EventType.RUN_STATUS, run.conversation_id, payload, run)
+
+
+def open_requests(change: Change, run: Run) -> list[Row]:
+    return change.tx.find(Table.REQUESTS, {"run_id": run.id, "status": "open"}, order=("opened_at", "id"))
+
+
+def message_created(change: Change, conversation: Conversation, message: Row, run: Run | None) -> None:
+    """`run` None where the message belongs to a run that has ended already: its end stays its last event."""
+    payload = {"message": message_json(message)}
+    change.emit(conversation.user_id, EventType.MESSAGE_CREATED, conversation.id, payload, run)
+
+
+def trigger_status(change: Change, run: Run, status: TriggerStatus) -> None:
+    """The message that started `run` has another status."""
+    payload = {"message": {"id": run.trigger_message_id, "status": status, "run_id": run.id}}
+    change.emit(run.user_id, EventType.MESSAGE_UPDATED, run.conversation_id, payload, run)
+
+
+def followup_changed(change: Change, followup: Row, run: Run | None = None) -> None:
+    payload = {"followup": followup_json(followup)}
+    user_id, conversation_id = followup["user_id"], followup["conversation_id"]
+    change.emit(user_id, EventType.FOLLOWUP_CHANGED, conversation_id, payload, run)
+
+
+def request_changed(change: Change, request: Row, run: Run) -> None:
+    type = EventType.REQUEST_OPENED if request["status"] == "open" else EventType.REQUEST_CLOSED
+    change.emit(run.user_id, type, run.conversation_id, {"request": request_json(request)}, run)
+
+
+def conversation_changed(change: Change, conversation: Conversation, status: str) -> None:
+    payload = {"conversation": conversation_json(conversation.row, status)}
+    change.emit(conversation.user_id, EventType.CONVERSATION_CHANGED, conversation.id, payload)

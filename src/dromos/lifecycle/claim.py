@@ -1,0 +1,85 @@
+"""An owner takes queued runs (T2), and the one engine input of a run is made.
+
+The input is computed once, at the first claim, and stored with the run before the engine sees it: a takeover passes
+the same input again, which the engine recognises by the run's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dromos.domain.machine import Claim
+from dromos.domain.runs import Fence, Run
+from dromos.domain.statuses import OwnerKind
+from dromos.domain.text import clean_json
+from dromos.lifecycle.change import Change
+from dromos.lifecycle.contract import Claimed
+from dromos.lifecycle.history import input_messages, unlogged
+from dromos.lifecycle.transition import transition
+from dromos.ports.agent import InputMessage
+from dromos.ports.store import In, Row, Table, Tx
+
+Compose = Callable[[list[InputMessage]], Any]
+
+
+def claim(
+    change: Change,
+    owner_id: str,
+    agents: Sequence[str] | None,
+    limit: int,
+    composers: Mapping[str, Compose] | None = None,
+) -> list[Claimed]:
+    """Up to `limit` runs for an owner whose lease is valid now; an owner without one gets nothing.
+
+    With `composers` (by agent name) the input of a first claim is made and stored in the same transaction.
+    """
+    lease = change.tx.first(Table.LEASES, {"owner_id": owner_id})
+    if lease is None or (lease["lease_until"] is not None and lease["lease_until"] <= change.now):
+        return []
+    kind = OwnerKind(lease["kind"])
+    claimed = [
+        transition(change, None, run, Claim(owner_id, kind)) for run in change.tx.claimable(agents, limit)
+    ]
+    again = [run.id for run in claimed if run.attempt > 1]
+    inputs: dict[str, Row] = {}
+    documents: dict[str, Row] = {}
+    if again:
+        inputs = {row["run_id"]: row for row in change.tx.find(Table.RUN_INPUTS, {"run_id": In(again)})}
+        documents = {row["run_id"]: row for row in change.tx.find(Table.RUN_DOCUMENTS, {"run_id": In(again)})}
+    out = []
+    for run in claimed:
+        stored = inputs.get(run.id)
+        compose = composers.get(run.agent) if composers else None
+        if stored is None and compose is not None:
+            stored = _store_input(change.tx, run, compose)
+        out.append(
+            Claimed(
+                run=run,
+                fence=Fence(run.id, run.epoch, run.conversation_id),
+                composed=stored is not None,
+                input=stored["input"] if stored else None,
+                previous_document=documents.get(run.id),
+            )
+        )
+    return out
+
+
+def compose_input(tx: Tx, run: Run, compose: Compose) -> Any:
+    """The run's input: the stored one, else made from what the thread lacks and stored now."""
+    stored = tx.first(Table.RUN_INPUTS, {"run_id": run.id}) or _store_input(tx, run, compose)
+    return stored["input"]
+
+
+def _store_input(tx: Tx, run: Run, compose: Compose) -> Row:
+    value = None
+    if run.resume_of is None:
+        value, _ = clean_json(compose(input_messages(unlogged(tx, run.conversation_id))))
+    row = {
+        "run_id": run.id,
+        "conversation_id": run.conversation_id,
+        "input": value,
+        "composed_at": tx.now(),
+    }
+    tx.put(Table.RUN_INPUTS, row)
+    return row

@@ -1,0 +1,75 @@
+"""The saved form of a live document, and what else an owner notes about its run without moving it.
+
+Under the fence, also while the run is stopping. The document's version, usage and model stand in the run's row too,
+so that a list needs no second look; they raise no `run_version`, because they are no part of what devices get with
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from dromos.domain.runs import Run
+from dromos.ports.live import DocumentSnapshot
+from dromos.ports.store import Table, Tx
+from dromos.wire.shapes import moment
+
+
+def save_document(tx: Tx, run: Run, snapshot: DocumentSnapshot) -> None:
+    """Only the row of the document."""
+    tx.upsert(
+        Table.RUN_DOCUMENTS,
+        {
+            "run_id": run.id,
+            "conversation_id": run.conversation_id,
+            "epoch": run.epoch,
+            "version": snapshot.version,
+            "content": dict(snapshot.content),
+            "saved_at": tx.now(),
+        },
+    )
+
+
+def facts_of(snapshot: DocumentSnapshot) -> dict[str, Any]:
+    """Fields of the run that the document tells: version, usage, model."""
+    facts: dict[str, Any] = {"document_version": snapshot.version}
+    usage, model = snapshot.content.get("usage"), snapshot.content.get("model")
+    if isinstance(usage, Mapping) and any(usage.values()):
+        facts["usage"] = dict(usage)
+    if isinstance(model, str) and model:
+        facts["model_used"] = model
+    return facts
+
+
+def keep_document(
+    tx: Tx, run: Run, snapshot: DocumentSnapshot, usage: dict[str, int] | None, model: str | None
+) -> None:
+    save_document(tx, run, snapshot)
+    facts = facts_of(snapshot)
+    if usage is not None:
+        facts["usage"] = usage
+    if model is not None:
+        facts["model_used"] = model
+    tx.change(Table.RUNS, {"id": run.id}, facts)
+
+
+def note_tries(tx: Tx, run: Run, tries: Mapping[str, int]) -> None:
+    tx.change(Table.RUNS, {"id": run.id}, {"tries": dict(tries)})
+
+
+def note_waiting_for(tx: Tx, run: Run, tool: str | None, until_s: float | None) -> Run:
+    """Which call a stopping run still waits for, and until when; None: for none."""
+    if run.stop is None:
+        return run
+    waiting_for = None
+    if tool is not None:
+        now = tx.now()
+        until = now + timedelta(seconds=until_s) if until_s is not None else None
+        waiting_for = {"tool": tool, "since": moment(now), "until": moment(until)}
+    stop = replace(run.stop, waiting_for=waiting_for, delivered_at=run.stop.delivered_at or tx.now())
+    after = replace(run, stop=stop, version=run.version + 1)
+    tx.swap_run(run, after)
+    return after

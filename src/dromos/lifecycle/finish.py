@@ -1,0 +1,115 @@
+"""How an owner's attempt ends: done, failed, handed back, parked on a person, or stopped (T7, T8, T10–T12, T17, T6).
+
+The document is saved in the same transaction. Where a stop was accepted meanwhile, the stop decides the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, assert_never
+
+from dromos.domain.effects import arguments_digest
+from dromos.domain.machine import Command, Complete, Fail, HandBack, Park, RefuseWork, Stopped
+from dromos.domain.reasons import ErrorCode, Reason
+from dromos.domain.runs import Fence, Run, Wait
+from dromos.domain.statuses import RunStatus
+from dromos.domain.text import clean_json, clean_text
+from dromos.lifecycle import announce
+from dromos.lifecycle.change import Change, Conversation
+from dromos.lifecycle.documents import facts_of, save_document
+from dromos.lifecycle.record import lock_owned
+from dromos.lifecycle.transition import transition
+from dromos.ports.agent import Drained, Failed, Finished, Outcome, Parked, TryLater
+from dromos.ports.live import DocumentSnapshot
+from dromos.ports.store import Row, Table
+
+
+def end_attempt(change: Change, fence: Fence, outcome: Outcome, document: DocumentSnapshot | None) -> Run:
+    conversation, run = lock_owned(change, fence)
+    command = _command(change, run, outcome)
+    if isinstance(outcome, Parked) and isinstance(command, Park):
+        _open_requests(change, run, outcome.requests)
+    return _end(change, conversation, run, command, document)
+
+
+def end_stopped(
+    change: Change,
+    fence: Fence,
+    *,
+    forced: bool,
+    unknown_calls: Sequence[str],
+    document: DocumentSnapshot | None,
+) -> Run:
+    conversation, run = lock_owned(change, fence)
+    stopped = Stopped("forced" if forced else "acknowledged", tuple(unknown_calls))
+    return _end(change, conversation, run, stopped, document)
+
+
+def refuse_work(change: Change, conversation: Conversation, run: Run, code: ErrorCode, message: str) -> Run:
+    """T6: nobody can start this run."""
+    reason = Reason.CONFIG_INVALID if code is ErrorCode.CONFIG_INVALID else Reason.AGENT_UNAVAILABLE
+    return transition(change, conversation, run, RefuseWork(reason, code, clean_text(message)))
+
+
+def _end(
+    change: Change, conversation: Conversation, run: Run, command: Command, document: DocumentSnapshot | None
+) -> Run:
+    facts: dict[str, Any] = {}
+    content: Mapping[str, Any] | None = None
+    if document is not None:
+        save_document(change.tx, run, document)
+        facts, content = facts_of(document), document.content
+    return transition(change, conversation, run, command, facts=facts, content=content)
+
+
+def _command(change: Change, run: Run, outcome: Outcome) -> Command:
+    match outcome:
+        case Finished(line=line, session_id=session_id):
+            return Complete(clean_text(line) if line else None, session_id)
+        case Failed(code=code, message=message):
+            return Fail(code, clean_text(message))
+        case TryLater(reason=reason, delay=delay, tries=tries, then=then):
+            until = change.now + timedelta(seconds=delay)
+            wait = Wait("rate_limited" if reason is Reason.RATE_LIMITED else "backoff", until, then)
+            return HandBack(reason, until, wait, tries)
+        case Drained():
+            return HandBack(Reason.DRAINED)
+        case Parked(reason=reason):
+            return Stopped() if run.status is RunStatus.CANCELLING else Park(reason)
+        case _:
+            assert_never(outcome)
+
+
+def _open_requests(change: Change, run: Run, requests: Sequence[Mapping[str, Any]]) -> None:
+    """The rows a parked run waits for. At least one, or the run would wait for nobody."""
+    if not requests:
+        raise ValueError("a run parks on at least one request")
+    for request in requests:
+        arguments, _ = clean_json(request.get("arguments"))
+        row: Row = {
+            "id": change.ids.new(),
+            "user_id": run.user_id,
+            "conversation_id": run.conversation_id,
+            "run_id": run.id,
+            "kind": request["kind"],
+            "tool": request.get("tool"),
+            "tool_call_id": request.get("tool_call_id"),
+            "arguments": arguments,
+            "arguments_sha256": None if arguments is None else arguments_digest(arguments),
+            "prompt": clean_json(request.get("prompt"))[0],
+            "options": clean_json(request.get("options"))[0],
+            "status": "open",
+            "version": 1,
+            "expires_at": request.get("expires_at"),
+            "on_timeout": request.get("on_timeout"),
+            "opened_at": change.now,
+            "decided_by": None,
+            "decided_at": None,
+            "decision": None,
+            "comment": None,
+            "consumed_epoch": None,
+            "replaces": request.get("replaces"),
+        }
+        change.tx.put(Table.REQUESTS, row)
+        announce.request_changed(change, row, run)

@@ -1,0 +1,117 @@
+"""What a person does with a message that waits: edit, reorder, discard, send a held one.
+
+By compare-and-swap on the follow-up's version: it is taken by a run or changed by its author, never both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dromos.domain.errors import VersionConflict
+from dromos.domain.reasons import Reason
+from dromos.domain.statuses import FollowupStatus, RunStatus
+from dromos.domain.text import clean_json
+from dromos.lifecycle import announce
+from dromos.lifecycle.change import OPEN_FOLLOWUPS, Change, Conversation
+from dromos.lifecycle.contract import Posted
+from dromos.lifecycle.starting import Begin, options_from
+from dromos.lifecycle.submit import begin_with, last_run
+from dromos.lifecycle.succession import rewrite
+from dromos.ports.store import Row
+from dromos.wire.shapes import followup_json
+
+
+def change_followup(
+    change: Change,
+    conversation: Conversation,
+    row: Row,
+    version: int,
+    *,
+    content: Any = None,
+    position: int | None = None,
+) -> Row:
+    """New text, or another place: `position` counts from 0 among those that wait or are held."""
+    _must_be_open(row)
+    _must_be_at(row, version)
+    if content is not None:
+        rewrite(change, row, content=clean_json(content)[0])
+    if position is not None:
+        _move(change, conversation, row, position)
+    announce.followup_changed(change, row)
+    return row
+
+
+def discard_followup(change: Change, conversation: Conversation, row: Row, version: int | None) -> Row:
+    """Removed by its author. A repeat finds it removed already."""
+    if row["status"] == FollowupStatus.DISCARDED:
+        return row
+    _must_be_open(row)
+    if version is not None:
+        _must_be_at(row, version)
+    change.followups(conversation).remove(row)
+    rewrite(change, row, status=FollowupStatus.DISCARDED.value)
+    announce.followup_changed(change, row)
+    return row
+
+
+def send_followup(change: Change, conversation: Conversation, row: Row, default_agent: str) -> Posted:
+    """A held message goes on after all: as a run of its own, or behind what waits for the live one."""
+    _must_be_open(row)
+    last = last_run(change, conversation)
+    if last is not None and not last.is_final:
+        if row["status"] == FollowupStatus.HELD:
+            others = change.followups(conversation)
+            rewrite(
+                change,
+                row,
+                status=FollowupStatus.WAITING.value,
+                run_id=last.id,
+                during_stop=last.status is RunStatus.CANCELLING,
+                position=max(other["position"] for other in others) + 1,
+            )
+            others.sort(key=lambda other: (other["position"], other["id"]))
+            announce.followup_changed(change, row, last)
+        return Posted(conversation.row, followup=row)
+    change.followups(conversation).remove(row)
+    options = options_from(row["run_options"])
+    agent = options.agent or conversation.row["agent"] or default_agent
+    begin = Begin(Reason.CREATED_FROM_FOLLOWUP, agent, options, content=row["content"])
+    posted = begin_with(change, conversation, last, begin)
+    if posted.run is None or posted.message is None:
+        raise AssertionError("a message without a live run starts one")
+    rewrite(
+        change,
+        row,
+        status=FollowupStatus.APPLIED.value,
+        run_id=posted.run.id,
+        message_id=posted.message["id"],
+    )
+    announce.followup_changed(change, row, posted.run)
+    return Posted(conversation.row, message=posted.message, run=posted.run, followup=row)
+
+
+def _must_be_open(row: Row) -> None:
+    if row["status"] not in OPEN_FOLLOWUPS:
+        raise VersionConflict(
+            f"This message is {row['status']} already; it can no longer be changed.",
+            current={"followup": followup_json(row)},
+        )
+
+
+def _must_be_at(row: Row, version: int) -> None:
+    if row["version"] != version:
+        raise VersionConflict(
+            "This message was changed meanwhile; look at it again and repeat.",
+            current={"followup": followup_json(row)},
+        )
+
+
+def _move(change: Change, conversation: Conversation, row: Row, position: int) -> None:
+    others = change.followups(conversation)
+    others.remove(row)
+    others.insert(max(position, 0), row)
+    for place, one in enumerate(others):
+        if one["position"] != place:
+            rewrite(change, one, position=place)
+            if one is not row:
+                announce.followup_changed(change, one)

@@ -1,0 +1,208 @@
+"""The read side: each function is one consistent snapshot, and sees only what belongs to the person who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dromos.domain.errors import Invalid
+from dromos.domain.runs import Run
+from dromos.lifecycle.change import OPEN_FOLLOWUPS
+from dromos.lifecycle.contract import ConversationView, EventPage
+from dromos.lifecycle.delete import ERASED
+from dromos.lifecycle.resume import continuation
+from dromos.lifecycle.scope import own_conversation, own_run
+from dromos.ports.store import Gt, In, Lt, Ne, ReadTx, Row, Table
+from dromos.wire.shapes import (
+    conversation_json,
+    followup_json,
+    moment,
+    request_json,
+    run_json,
+    server_part,
+)
+
+_SHOWN = {"hidden": False, "ns": "", "pending_of": None, "role": Ne("system")}
+
+
+def conversation(tx: ReadTx, user_id: str, conversation_id: str, limit: int) -> ConversationView:
+    row = own_conversation(tx, user_id, conversation_id)
+    last = tx.load_run(row["last_run_id"]) if row["last_run_id"] else None
+    page, before = _messages(tx, conversation_id, None, limit)
+    live = [last] if last is not None and not last.is_final else []
+    user = tx.first(Table.USERS, {"id": user_id})
+    return ConversationView(
+        conversation=row,
+        last_run=last,
+        messages=page,
+        runs=live,
+        requests=_open_requests(tx, live[0]) if live else [],
+        followups=_open_followups(tx, conversation_id),
+        seq=user["last_seq"] if user else 0,
+        continuation=continuation(tx, last),
+        before=before,
+    )
+
+
+def messages(
+    tx: ReadTx, user_id: str, conversation_id: str, before: str | None, limit: int
+) -> tuple[list[Row], str | None]:
+    own_conversation(tx, user_id, conversation_id)
+    return _messages(tx, conversation_id, before, limit)
+
+
+def _messages(
+    tx: ReadTx, conversation_id: str, before: str | None, limit: int
+) -> tuple[list[Row], str | None]:
+    """The newest `limit` messages before the one with id `before`, oldest first, and the cursor of the next page."""
+    where: dict[str, Any] = {"conversation_id": conversation_id, **_SHOWN}
+    if before is not None:
+        mark = tx.first(Table.MESSAGES, {"conversation_id": conversation_id, "id": before, "hidden": False})
+        if mark is None:
+            raise Invalid(
+                "`before` names no message of this conversation; leave it out to start at the newest."
+            )
+        where["position"] = Lt(mark["position"])
+    rows = tx.find(Table.MESSAGES, where, order=("-position", "-num"), limit=limit + 1)
+    page = rows[:limit][::-1]
+    return page, page[0]["id"] if len(rows) > limit else None
+
+
+def conversations(
+    tx: ReadTx, user_id: str, limit: int, cursor: str | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Newest change first; the runs, questions and seen marks of the page are looked up together."""
+    mine = {"user_id": user_id, "state": "open"}
+    rows = _page(tx, Table.CONVERSATIONS, mine, "updated_at", limit, cursor)
+    page = rows[:limit]
+    last_ids = [row["last_run_id"] for row in page if row["last_run_id"]]
+    runs = {run.id: run for run in tx.find_runs({"id": In(last_ids)})} if last_ids else {}
+    asked: dict[str, int] = {}
+    for request in tx.find(
+        Table.REQUESTS, {"user_id": user_id, "status": "open"}, columns=("conversation_id",)
+    ):
+        asked[request["conversation_id"]] = asked.get(request["conversation_id"], 0) + 1
+    seen = _seen_at(tx, user_id, page)
+    items = []
+    for row in page:
+        run = runs.get(row["last_run_id"])
+        item = conversation_json(row, run.status if run else "idle")
+        item["line"] = run.line if run else None
+        item["open_requests"] = asked.get(row["id"], 0)
+        seen_at = seen.get(row["seen_seq"])
+        item["unseen"] = row["updated_at"] > seen_at if seen_at is not None else row["seen_seq"] == 0
+        items.append(item)
+    return items, page[-1]["id"] if len(rows) > limit else None
+
+
+def _seen_at(tx: ReadTx, user_id: str, page: Sequence[Row]) -> Mapping[int, Any]:
+    marks = sorted({row["seen_seq"] for row in page if row["seen_seq"]})
+    if not marks:
+        return {}
+    rows = tx.find(Table.EVENTS, {"user_id": user_id, "seq": In(marks)}, columns=("seq", "at"))
+    return {row["seq"]: row["at"] for row in rows}
+
+
+def _page(
+    tx: ReadTx, table: Table, where: Mapping[str, Any], time: str, limit: int, cursor: str | None
+) -> list[Row]:
+    """`limit` + 1 rows behind the row with id `cursor`, newest `time` first."""
+    order = (f"-{time}", "-id")
+    if cursor is None:
+        return tx.find(table, where, order=order, limit=limit + 1)
+    owner = {key: where[key] for key in ("user_id",)}
+    mark = tx.first(table, {**owner, "id": cursor})
+    if mark is None:
+        raise Invalid("This cursor names nothing of yours; leave it out to start at the newest.")
+    same = {**where, time: mark[time], "id": Lt(cursor)}
+    rows = tx.find(table, same, order=order, limit=limit + 1)
+    if len(rows) <= limit:
+        rows += tx.find(table, {**where, time: Lt(mark[time])}, order=order, limit=limit + 1 - len(rows))
+    return rows
+
+
+def runs(
+    tx: ReadTx,
+    user_id: str,
+    statuses: Sequence[str],
+    conversation_id: str | None,
+    limit: int,
+    cursor: str | None,
+) -> tuple[list[Run], str | None]:
+    where: dict[str, Any] = {"user_id": user_id}
+    if statuses:
+        where["status"] = In(list(statuses))
+    if conversation_id is not None:
+        own_conversation(tx, user_id, conversation_id)
+        where["conversation_id"] = conversation_id
+    order = ("-created_at", "-id")
+    if cursor is None:
+        found = tx.find_runs(where, order=order, limit=limit + 1)
+    else:
+        mark = tx.load_run(cursor)
+        if mark is None or mark.user_id != user_id:
+            raise Invalid("This cursor names none of your runs; leave it out to start at the newest.")
+        same = {**where, "created_at": mark.created_at, "id": Lt(cursor)}
+        found = tx.find_runs(same, order=order, limit=limit + 1)
+        if len(found) <= limit:
+            older = {**where, "created_at": Lt(mark.created_at)}
+            found += tx.find_runs(older, order=order, limit=limit + 1 - len(found))
+    page = found[:limit]
+    doomed = tx.find(Table.CONVERSATIONS, {"user_id": user_id, "state": "deleting"}, columns=("id",))
+    gone = {row["id"] for row in doomed}
+    next_cursor = page[-1].id if len(found) > limit else None
+    return [run for run in page if run.conversation_id not in gone], next_cursor
+
+
+def run_steps(tx: ReadTx, user_id: str, run_id: str) -> list[Row]:
+    own_run(tx, user_id, run_id)
+    return tx.find(Table.RUN_STEPS, {"run_id": run_id}, order=("num", "id"))
+
+
+def run_attempts(tx: ReadTx, user_id: str, run_id: str) -> list[Row]:
+    own_run(tx, user_id, run_id)
+    return tx.find(Table.RUN_ATTEMPTS, {"run_id": run_id}, order=("attempt",))
+
+
+def run_events(tx: ReadTx, user_id: str, run_id: str) -> list[Row]:
+    own_run(tx, user_id, run_id)
+    return tx.find(Table.EVENTS, {"run_id": run_id, "user_id": user_id}, order=("seq",))
+
+
+def document(tx: ReadTx, user_id: str, run_id: str) -> tuple[Run, dict[str, Any], Row | None]:
+    run = own_run(tx, user_id, run_id)
+    requests = [request_json(row) for row in _open_requests(tx, run)]
+    followups = [followup_json(row) for row in _open_followups(tx, run.conversation_id)]
+    part = server_part(run_json(run), requests, followups, _owner(tx, run))
+    return run, part, tx.first(Table.RUN_DOCUMENTS, {"run_id": run_id})
+
+
+def _owner(tx: ReadTx, run: Run) -> dict[str, Any] | None:
+    if run.owner_id is None:
+        return None
+    lease = tx.first(Table.LEASES, {"owner_id": run.owner_id}) or {}
+    seen, until = moment(lease.get("renewed_at")), moment(lease.get("lease_until"))
+    return {"kind": run.owner_kind, "seen_at": seen, "takeover_at": until}
+
+
+def events_after(tx: ReadTx, user_id: str, cursor: int | None, limit: int) -> EventPage:
+    """Events behind `cursor`, in order. None starts at the head. Raises `Invalid` beyond the head."""
+    user = tx.first(Table.USERS, {"id": user_id}) or {"first_seq": 1, "last_seq": 0}
+    first, head = user["first_seq"], user["last_seq"]
+    if cursor is None:
+        return EventPage([], head, first)
+    if cursor > head or cursor < 0:
+        raise Invalid(f"Event {cursor} does not exist; the newest is {head}. Connect without a cursor.")
+    if cursor < first - 1:
+        return EventPage([], head, first, reset=True)
+    where = {"user_id": user_id, "seq": Gt(cursor), "type": Ne(ERASED)}
+    return EventPage(tx.find(Table.EVENTS, where, order=("seq",), limit=limit), head, first)
+
+
+def _open_requests(tx: ReadTx, run: Run) -> list[Row]:
+    return tx.find(Table.REQUESTS, {"run_id": run.id, "status": "open"}, order=("opened_at", "id"))
+
+
+def _open_followups(tx: ReadTx, conversation_id: str) -> list[Row]:
+    where = {"conversation_id": conversation_id, "status": In(OPEN_FOLLOWUPS)}
+    return tx.find(Table.RUN_FOLLOWUPS, where, order=("position", "id"))

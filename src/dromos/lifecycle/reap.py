@@ -1,0 +1,120 @@
+"""The reaper, level-triggered: each sweep finds every run that should have a live owner and has none, every stop that
+takes too long, every deadline that passed, every erasure left half done, however they got there.
+
+Listing and acting are apart: what was listed is looked at again with its rows locked, one run per transaction, so
+that of two sweeps at once one does nothing. Only the database's clock is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from dromos.domain.machine import Command, Expire, OwnerLost, Stopped
+from dromos.domain.reasons import Reason
+from dromos.domain.runs import Run
+from dromos.domain.statuses import OwnerKind, RunStatus
+from dromos.lifecycle.change import Change
+from dromos.lifecycle.contract import Policy
+from dromos.lifecycle.delete import erase
+from dromos.lifecycle.transition import transition
+from dromos.ports.store import In, Le, ReadTx, Table, Tx
+
+BATCH = 200
+STOP_GRACE = 5.0
+"""Seconds beyond the stop's deadline after which a stop is forced, whether its owner lives or not."""
+_PARKED = (RunStatus.QUEUED.value, RunStatus.RUNNING.value, RunStatus.WAITING_INPUT.value)
+
+
+@dataclass(slots=True)
+class Due:
+    """Ids that one sweep has to look at."""
+
+    runs: list[str] = field(default_factory=list)
+    conversations: list[str] = field(default_factory=list)
+
+
+def list_orphans(tx: Tx) -> list[str]:
+    return [run.id for run in tx.orphans(BATCH)]
+
+
+def list_due(tx: ReadTx, policy: Policy) -> Due:
+    """Runs that stop for too long or are past a deadline, and conversations to erase."""
+    now = tx.now()
+    stuck = [
+        run.id
+        for run in tx.find_runs({"status": RunStatus.CANCELLING.value}, limit=BATCH)
+        if _is_stuck(run, policy, now)
+    ]
+    past = tx.find_runs({"status": In(_PARKED), "deadline_at": Le(now)}, limit=BATCH)
+    late = tx.find_runs(
+        {"status": RunStatus.QUEUED.value, "attempt": 0, "queue_deadline_at": Le(now)}, limit=BATCH
+    )
+    unanswered = tx.find(
+        Table.REQUESTS,
+        {"status": "open", "on_timeout": "expire", "expires_at": Le(now)},
+        columns=("run_id",),
+        limit=BATCH,
+    )
+    runs = [*stuck, *(run.id for run in [*past, *late]), *(row["run_id"] for row in unanswered)]
+    doomed = tx.find(Table.CONVERSATIONS, {"state": "deleting"}, columns=("id",), limit=BATCH)
+    return Due(list(dict.fromkeys(runs)), [row["id"] for row in doomed])
+
+
+def reap_run(change: Change, run_id: str) -> bool:
+    """Do to one run what its rows demand now; False where nothing was left to do."""
+    seen = change.tx.load_run(run_id)
+    conversation = change.lock_conversation(seen.conversation_id) if seen else None
+    run = change.tx.lock_run(run_id)
+    if run is None or conversation is None:
+        return False
+    command = _due(change, run)
+    if command is None:
+        return False
+    transition(change, conversation, run, command)
+    return True
+
+
+def erase_doomed(change: Change, conversation_id: str) -> bool:
+    conversation = change.lock_conversation(conversation_id)
+    return conversation is not None and conversation.deleting and erase(change, conversation)
+
+
+def _due(change: Change, run: Run) -> Command | None:
+    if run.status.is_owned and not _has_live_owner(change, run):
+        lost = Reason.ADAPTER_DISCONNECTED if run.owner_kind is OwnerKind.ADAPTER else Reason.OWNER_LOST
+        return OwnerLost(lost)
+    if run.status is RunStatus.CANCELLING:
+        if not _is_stuck(run, change.policy, change.now):
+            return None
+        waiting = run.stop.waiting_for if run.stop else None
+        return Stopped("forced", (str(waiting["tool"]),) if waiting else ())
+    if run.is_final:
+        return None
+    if run.deadline_at is not None and run.deadline_at <= change.now:
+        return Expire(Reason.RUN_DEADLINE)
+    never_claimed = run.status is RunStatus.QUEUED and not run.attempt
+    if never_claimed and run.queue_deadline_at is not None and run.queue_deadline_at <= change.now:
+        return Expire(Reason.QUEUE_DEADLINE)
+    if run.status is RunStatus.WAITING_INPUT and change.tx.count(
+        Table.REQUESTS,
+        {"run_id": run.id, "status": "open", "on_timeout": "expire", "expires_at": Le(change.now)},
+    ):
+        return Expire(Reason.INPUT_DEADLINE)
+    return None
+
+
+def _has_live_owner(change: Change, run: Run) -> bool:
+    if run.owner_id is None:
+        return False
+    lease = change.tx.first(Table.LEASES, {"owner_id": run.owner_id})
+    if lease is None:
+        return False
+    return lease["lease_until"] is None or bool(lease["lease_until"] > change.now)
+
+
+def _is_stuck(run: Run, policy: Policy, now: datetime) -> bool:
+    if run.stop is None:
+        return True
+    limit = timedelta(seconds=policy.stop_deadline + STOP_GRACE)
+    return run.stop.accepted_at + limit <= now

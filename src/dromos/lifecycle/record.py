@@ -1,0 +1,61 @@
+"""The fence: what may still be written on behalf of a run, and by whom.
+
+Every write for a run passes here with the run's row locked: the epoch must be the writer's, and the status must
+take the write. Anything else is `LeaseLost`, and the writer stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from dromos.domain.errors import LeaseLost
+from dromos.domain.runs import Fence, Run
+from dromos.domain.statuses import RunStatus
+from dromos.lifecycle.change import Change, Conversation
+from dromos.ports.store import ReadTx, Store, Tx
+
+T = TypeVar("T")
+
+
+def fenced(run: Run | None, fence: Fence, *, while_cancelling: bool) -> Run:
+    """The run, if a writer with `fence` may write now. Raises `LeaseLost`."""
+    if run is None:
+        raise LeaseLost(f"run {fence.run_id} is gone")
+    if run.epoch != fence.epoch:
+        raise LeaseLost(f"run {run.id} is at epoch {run.epoch}, this writer at {fence.epoch}")
+    if run.status is RunStatus.RUNNING or (while_cancelling and run.status is RunStatus.CANCELLING):
+        return run
+    raise LeaseLost(f"run {run.id} is {run.status} and takes no such write")
+
+
+def lock_owned(change: Change, fence: Fence) -> tuple[Conversation, Run]:
+    """The run of `fence` and its conversation, locked in the lock order, running or cancelling."""
+    conversation_id = fence.conversation_id
+    if conversation_id is None:
+        conversation_id = fenced(
+            change.tx.load_run(fence.run_id), fence, while_cancelling=True
+        ).conversation_id
+    conversation = change.lock_conversation(conversation_id)
+    run = fenced(change.tx.lock_run(fence.run_id), fence, while_cancelling=True)
+    if conversation is None:
+        raise LeaseLost(f"the conversation of run {run.id} is gone")
+    return conversation, run
+
+
+class FencedRecorder:
+    """`ports.recorder.Recorder` over the store."""
+
+    def __init__(self, store: Store, fence: Fence) -> None:
+        self._store, self.fence = store, fence
+
+    async def write(self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False) -> T:
+        fence = self.fence
+
+        def operation(tx: Tx) -> T:
+            return fn(tx, fenced(tx.lock_run(fence.run_id), fence, while_cancelling=while_cancelling))
+
+        return await self._store.write(operation)
+
+    async def read(self, fn: Callable[[ReadTx], T]) -> T:
+        return await self._store.read(fn)

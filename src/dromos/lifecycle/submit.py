@@ -1,0 +1,151 @@
+"""What a person sends: conversations, and messages that start a run (T1) or wait for the live one.
+
+Accepting and finishing hold the same row, the conversation's: a message is either there when the run ends and
+starts the next one, or it finds no live run and starts its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dromos.domain.errors import ConversationBusy
+from dromos.domain.machine import Supersede, ended_open
+from dromos.domain.reasons import Reason
+from dromos.domain.runs import Run
+from dromos.domain.statuses import FollowupStatus, RunStatus, WhenBusy
+from dromos.domain.text import clean_json, clean_text
+from dromos.lifecycle import announce, succession
+from dromos.lifecycle.change import Change, Conversation
+from dromos.lifecycle.contract import Posted, PostMessage
+from dromos.lifecycle.repair import settle
+from dromos.lifecycle.starting import Begin, options_json, start_run
+from dromos.lifecycle.transition import transition
+from dromos.ports.store import Row, Table
+from dromos.wire.shapes import run_json
+
+
+def ensure_user(change: Change, user_id: str, name: str) -> None:
+    if change.tx.first(Table.USERS, {"id": user_id}) is None:
+        row = {
+            "id": user_id,
+            "name": clean_text(name),
+            "last_seq": 0,
+            "first_seq": 1,
+            "created_at": change.now,
+        }
+        change.tx.put(Table.USERS, row)
+
+
+def create_conversation(change: Change, user_id: str, title: str | None, agent: str) -> Conversation:
+    conversation = change.new_conversation(user_id, clean_text(title or "").strip(), agent)
+    announce.conversation_changed(change, conversation, "idle")
+    return conversation
+
+
+def change_conversation(
+    change: Change,
+    conversation: Conversation,
+    *,
+    title: str | None,
+    archived: bool | None,
+    seen_seq: int | None,
+) -> Run | None:
+    """Title and archive are told to every device; what was seen is only kept. Returns the newest run."""
+    last = last_run(change, conversation)
+    if seen_seq is not None and seen_seq > conversation.row["seen_seq"]:
+        conversation.set(seen_seq=seen_seq)
+    told: dict[str, Any] = {}
+    if title is not None:
+        told["title"] = clean_text(title).strip()
+    if archived is not None:
+        told["archived"] = archived
+    if told:
+        conversation.set(**told)
+        announce.conversation_changed(change, conversation, last.status if last else "idle")
+    return last
+
+
+def last_run(change: Change, conversation: Conversation) -> Run | None:
+    """The newest run; it is the live one where there is a live one."""
+    run_id = conversation.row["last_run_id"]
+    return change.tx.load_run(run_id) if run_id else None
+
+
+def post_message(
+    change: Change, user_id: str, conversation: Conversation | None, post: PostMessage, default_agent: str
+) -> Posted:
+    """`conversation` is locked; None: a new one."""
+    content, _ = clean_json(post.content)
+    if conversation is None:
+        agent = post.options.agent or default_agent
+        conversation = change.new_conversation(user_id, "", agent)
+        last = None
+    else:
+        agent = post.options.agent or conversation.row["agent"] or default_agent
+        last = last_run(change, conversation)
+    begin = Begin(Reason.CREATED, agent, post.options, content=content)
+    if last is not None and not last.is_final:
+        return _while_busy(change, conversation, last, post, begin)
+    return begin_with(change, conversation, last, begin)
+
+
+def begin_with(change: Change, conversation: Conversation, last: Run | None, begin: Begin) -> Posted:
+    """The message starts its run. An end that was left open is put in order first."""
+    if last is not None and ended_open(last):
+        interrupted = settle(change, conversation, last)
+        if interrupted is not None:
+            announce.message_created(change, conversation, interrupted, None)
+    run, message = start_run(change, conversation, begin)
+    return Posted(conversation.row, message=message, run=run)
+
+
+def _while_busy(
+    change: Change, conversation: Conversation, live: Run, post: PostMessage, begin: Begin
+) -> Posted:
+    if post.when_busy is WhenBusy.REJECT:
+        raise ConversationBusy(
+            "A run is under way in this conversation; wait for it, stop it, or send with when_busy=queue.",
+            current={"run": run_json(live)},
+        )
+    front = False
+    if post.when_busy is WhenBusy.INTERRUPT:
+        locked = change.tx.lock_run(live.id) or live
+        if locked.status is not RunStatus.CANCELLING:
+            live = transition(change, conversation, locked, Supersede(), start_next=False)
+            if live.is_final:
+                posted = begin_with(change, conversation, live, begin)
+                if posted.run is not None:
+                    succession.pass_on(change, conversation, posted.run)
+                return posted
+            front = True
+        else:
+            live = locked
+    followup = _add_followup(change, conversation, live, post, begin.content, front=front)
+    return Posted(conversation.row, followup=followup)
+
+
+def _add_followup(
+    change: Change, conversation: Conversation, live: Run, post: PostMessage, content: Any, *, front: bool
+) -> Row:
+    others = change.followups(conversation)
+    places = [row["position"] for row in others]
+    row: Row = {
+        "id": change.ids.new(),
+        "user_id": conversation.user_id,
+        "conversation_id": conversation.id,
+        "run_id": live.id,
+        "status": FollowupStatus.WAITING.value,
+        "when_busy": post.when_busy.value,
+        "content": content,
+        "run_options": options_json(post.options),
+        "position": min(places, default=1) - 1 if front else max(places, default=0) + 1,
+        "version": 1,
+        "during_stop": live.status is RunStatus.CANCELLING and not front,
+        "message_id": None,
+        "created_at": change.now,
+        "updated_at": change.now,
+    }
+    change.tx.put(Table.RUN_FOLLOWUPS, dict(row))
+    others.insert(0 if front else len(others), row)
+    announce.followup_changed(change, row, live)
+    return row
