@@ -5,8 +5,9 @@ tools did is written to the file named by `CT_FILE`, outside every database, and
 Dromos' rooms: run, call and key reach it only in `_meta`.
 
 Files: `CT_FILE` one JSON line a count (`run`, `call`, `key`, `arguments`: digest, `tool`, `label`) ·
-`CT_FILE.NAME` opens the gate NAME · `CT_FILE.cancelled` one JSON line a call that was cancelled here (`tool`,
-`call`) · `CT_FILE.spawn` one line every 100 ms from each spawned child.
+`CT_FILE.NAME` opens the gate NAME · `CT_FILE.begun` and `CT_FILE.cancelled` one JSON line (`tool`, `call`) for
+each `gate` and `sleep` that began or was cancelled here · `CT_FILE.spawn` one line every 100 ms from each
+spawned child.
 """
 
 from __future__ import annotations
@@ -78,9 +79,9 @@ async def count_keyed(label: str, ctx: Context) -> str:
 async def gate(name: str, ctx: Context) -> str:
     """Block until the file `CT_FILE.NAME` exists."""
     opened = _beside(name)
-    with _noting_cancellation("gate", ctx):
+    with _noted("gate", ctx):
         while not opened.exists():
-            await asyncio.sleep(0.02)  # noqa: ASYNC110 - a file made by another process sends no event
+            await asyncio.sleep(0.02)
     return f"{name} is open"
 
 
@@ -89,7 +90,7 @@ async def sleep(s: float, ctx: Context, progress_every: float = 0) -> str:
     """Take `s` seconds, reporting progress every `progress_every` seconds if that is not 0."""
     clock = asyncio.get_running_loop()
     begun = clock.time()
-    with _noting_cancellation("sleep", ctx):
+    with _noted("sleep", ctx):
         while (left := begun + s - clock.time()) > 0:
             await asyncio.sleep(min(left, progress_every or left))
             if progress_every:
@@ -175,11 +176,13 @@ def _locked(path: Path) -> Generator[TextIO, None, None]:
 
 
 @contextmanager
-def _noting_cancellation(tool: str, ctx: Context) -> Generator[None, None, None]:
+def _noted(tool: str, ctx: Context) -> Generator[None, None, None]:
+    line = {"tool": tool, "call": _meta(ctx).get(CALL_ID)}
+    _append(_beside("begun"), line)
     try:
         yield
     except asyncio.CancelledError:
-        _append(_beside("cancelled"), {"tool": tool, "call": _meta(ctx).get(CALL_ID)})
+        _append(_beside("cancelled"), line)
         raise
 
 

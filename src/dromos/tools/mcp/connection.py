@@ -101,12 +101,15 @@ class Connection:
 
     async def close(self) -> None:
         """End the session, with force if it does not end in time. Harmless if it has ended."""
+        opening = not self._ready.done()
         self._end_because("it was closed")
-        # the transport asks, terminates and kills within these bounds; the rest is for a hanging HTTP goodbye
-        await asyncio.wait({self._owner}, timeout=self._limits.close + 4)
+        # the transport asks, terminates and kills within this time, also when its task is cancelled
+        patience = self._limits.close + 4.0
+        if not opening:
+            await asyncio.wait({self._owner}, timeout=patience)
         if not self._owner.done():
             self._owner.cancel()
-            await asyncio.wait({self._owner}, timeout=self._limits.close + 4)
+            await asyncio.wait({self._owner}, timeout=patience)
 
     def _end_because(self, reason: str) -> None:
         if self._reason is None:
