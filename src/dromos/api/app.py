@@ -1,0 +1,77 @@
+"""The application: routes of both protocols behind one gate, and what they share while the server runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dromos.api import documented, problems
+from dromos.api.auth import Gate
+from dromos.api.door import Deps, Door
+from dromos.api.feed import Feeds
+from dromos.api.lab import routes as lab
+from dromos.api.metrics import Counted, HttpMetrics
+from dromos.api.native import about, conversations, runs, stream
+from dromos.domain.errors import DromosError
+
+DESCRIPTION = "A self-hosted server for durable agent runs. Errors are RFC 9457 problem documents."
+
+
+def create_app(deps: Deps) -> FastAPI:
+    """The doors over `deps`. Its lifespan ends the tasks of open streams."""
+    options = deps.options
+    feeds = Feeds(deps.lifecycle, deps.wakeup, deps.closing, options.heartbeat, options.reread)
+    metrics = HttpMetrics(deps.registry, lambda: feeds.open)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await feeds.aclose()
+
+    app = FastAPI(
+        title="Dromos",
+        version=deps.version,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        middleware=[
+            Middleware(Counted, metrics=metrics),
+            Middleware(problems.Problems, ids=deps.ids),
+            Middleware(Gate, hosts=options.hosts, origins=options.origins),
+        ],
+        exception_handlers={
+            HTTPException: _answer,
+            RequestValidationError: _answer,
+            DromosError: _answer,
+        },
+    )
+    app.state.door = Door(deps, feeds, metrics)
+    for router in (conversations.router, runs.router, stream.router, about.router, lab.router):
+        app.include_router(router)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = documented.complete(app)
+    return app.openapi_schema
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    response = problems.answer_to(error)
+    if response is None:
+        raise error
+    return response

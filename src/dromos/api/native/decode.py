@@ -1,0 +1,112 @@
+"""From requests of `/v1` to what the lifecycle takes. Pure but for reading the body; decides nothing."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from dromos.api import requests
+from dromos.lifecycle.contract import IdempotencyKey, PostMessage, RunOptions
+from dromos.wire import bodies
+
+
+def conversation_id(request: Request) -> str:
+    return requests.path_id(request, "conversation_id")
+
+
+def run_id(request: Request) -> str:
+    return requests.path_id(request, "run_id")
+
+
+def followup_id(request: Request) -> str:
+    return requests.path_id(request, "followup_id")
+
+
+def request_id(request: Request) -> str:
+    return requests.path_id(request, "request_id")
+
+
+async def new_conversation(request: Request) -> tuple[bodies.NewConversation, IdempotencyKey | None]:
+    body, raw = await requests.body(request, bodies.NewConversation, optional=True)
+    return body, requests.idempotency_key(request, raw)
+
+
+async def conversation_change(request: Request) -> bodies.ChangeConversation:
+    body, _ = await requests.body(request, bodies.ChangeConversation)
+    return body
+
+
+async def message(request: Request) -> tuple[PostMessage, IdempotencyKey | None]:
+    body, raw = await requests.body(request, bodies.NewMessage)
+    post = PostMessage(body.content, conversation_id(request), body.when_busy, run_options(body.run))
+    return post, requests.idempotency_key(request, raw)
+
+
+async def continuation(request: Request) -> tuple[RunOptions, IdempotencyKey | None]:
+    body, raw = await requests.body(request, bodies.ContinueRun, optional=True)
+    return run_options(body.run), requests.idempotency_key(request, raw)
+
+
+async def cancel(request: Request) -> tuple[str | None, float]:
+    """The comment, and how many seconds to wait for the end."""
+    wait = requests.query(request, bodies.CancelQuery).wait_s
+    body, _ = await requests.body(request, bodies.CancelRun, optional=True)
+    return body.comment, wait or 0.0
+
+
+async def followup_change(request: Request) -> bodies.ChangeFollowup:
+    body, _ = await requests.body(request, bodies.ChangeFollowup)
+    return body
+
+
+async def followup_sending(request: Request) -> IdempotencyKey | None:
+    _, raw = await requests.body(request, bodies.SendFollowup, optional=True)
+    return requests.idempotency_key(request, raw)
+
+
+def followup_version(request: Request) -> int | None:
+    return requests.query(request, bodies.FollowupQuery).version
+
+
+def page(request: Request) -> bodies.PageQuery:
+    return requests.query(request, bodies.PageQuery)
+
+
+def history(request: Request) -> bodies.HistoryQuery:
+    return requests.query(request, bodies.HistoryQuery)
+
+
+def runs(request: Request) -> bodies.RunsQuery:
+    query = requests.query(request, bodies.RunsQuery)
+    if query.conversation_id is not None:
+        query.conversation_id = requests.known_form(query.conversation_id)
+    return query
+
+
+def open_requests(request: Request) -> bodies.RequestsQuery:
+    return requests.query(request, bodies.RequestsQuery)
+
+
+def export_format(request: Request) -> str:
+    return requests.query(request, bodies.ExportQuery).format
+
+
+def nothing(request: Request) -> None:
+    """Refuse whatever the query holds."""
+    requests.query(request, bodies.NoQuery)
+
+
+def stream(request: Request) -> tuple[str | None, int | None]:
+    """The conversation in focus, and the cursor: `Last-Event-ID` wins over `?after=`."""
+    query = requests.query(request, bodies.StreamQuery)
+    header = request.headers.get("last-event-id")
+    if header:
+        cursor = requests.event_number(header, "Last-Event-ID")
+    else:
+        cursor = requests.event_number(query.after, "?after")
+    return query.focus, cursor
+
+
+def run_options(run: bodies.RunRequest | None) -> RunOptions:
+    if run is None:
+        return RunOptions()
+    return RunOptions(run.agent, run.model, run.budget, run.deadline_s, run.backend_policy)

@@ -1,0 +1,146 @@
+"""What clients send: bodies and query strings, as strict models. Unknown fields are refused, nothing is coerced.
+
+Shapes only; what a value means is decided further in.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from dromos.domain.statuses import RunStatus, WhenBusy
+
+Title = Annotated[StrictStr, Field(max_length=500, description="One line; 500 characters at most.")]
+Comment = Annotated[StrictStr, Field(max_length=8192)]
+Limit = Annotated[int, Field(ge=1, le=200, description="How many at most.")]
+Cursor = Annotated[str, Field(max_length=512, description="`next_cursor` of the page before.")]
+Version = Annotated[
+    int, Field(ge=0, lt=2**63, description="The version you saw; another one is refused with 409.")
+]
+Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+Text = Annotated[StrictStr, Field(min_length=1)]
+Content = Text | Annotated[dict[str, Any], Field(min_length=1)] | Annotated[list[Any], Field(min_length=1)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewConversation(Strict):
+    """An empty conversation; its first message may also be sent at once, it then gets its title from it."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"title": "Plan the trip", "agent": "assistant"}]}
+    )
+    title: Title | None = None
+    agent: Name | None = Field(None, description="Name of the agent; the default agent where none is given.")
+
+
+class ChangeConversation(Strict):
+    """Only the fields that are given change."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"title": "The trip in May"}]})
+    title: Title | None = None
+    archived: StrictBool | None = None
+    seen_seq: Annotated[StrictInt, Field(ge=0, lt=2**63)] | None = Field(
+        None, description="The newest event number this person has seen here."
+    )
+
+
+class RunRequest(Strict):
+    """What a message asks of the run it starts."""
+
+    agent: Name | None = None
+    model: Name | None = Field(
+        None, description="`provider:model`; chosen when the run starts where none is given."
+    )
+    budget: dict[str, Any] | None = None
+    deadline_s: Annotated[StrictInt | StrictFloat, Field(gt=0, le=31_536_000)] | None = Field(
+        None, description="Seconds from now after which the run ends as expired."
+    )
+    backend_policy: dict[str, Any] | None = None
+
+
+class NewMessage(Strict):
+    """A person's message. It starts a run, or waits where one is live."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"content": "Name one prime number.", "when_busy": "queue"}]},
+    )
+    content: Content
+    when_busy: WhenBusy = Field(
+        WhenBusy.QUEUE, description="What to do while a run of this conversation is live."
+    )
+    run: RunRequest | None = None
+
+
+class ContinueRun(Strict):
+    """Go on from where the last run stood."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{}]})
+    run: RunRequest | None = None
+
+
+class CancelRun(Strict):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"comment": "wrong question"}]})
+    comment: Comment | None = None
+
+
+class ChangeFollowup(Strict):
+    """Edit or move a message that still waits."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"version": 1, "content": "And in French?"}]}
+    )
+    version: Annotated[StrictInt, Field(ge=0, lt=2**63)]
+    content: Content | None = None
+    position: Annotated[StrictInt, Field(ge=-(2**31), lt=2**31)] | None = None
+
+
+class SendFollowup(Strict):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"version": 1}]})
+    version: Annotated[StrictInt, Field(ge=0, lt=2**63)] | None = None
+
+
+class PageQuery(Strict):
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class HistoryQuery(Strict):
+    limit: Limit = 50
+    before: Cursor | None = Field(None, description="`next_cursor` of the newer page.")
+
+
+class RunsQuery(PageQuery):
+    status: list[RunStatus] = Field(default_factory=list, description="May be given several times.")
+    conversation_id: str | None = Field(None, max_length=64)
+
+
+class RequestsQuery(PageQuery):
+    status: Literal["open"] = "open"
+
+
+class ExportQuery(Strict):
+    format: Literal["md", "jsonl", "json"] = "md"
+
+
+class CancelQuery(Strict):
+    wait_s: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)] | None = Field(
+        None, description="Wait so long for the end: 200 once it is there, 202 if it is not."
+    )
+
+
+class FollowupQuery(Strict):
+    version: Version | None = None
+
+
+class StreamQuery(Strict):
+    focus: str | None = Field(None, max_length=64, description="Also send frames of this conversation.")
+    after: str | None = Field(None, max_length=64, description="Go on after this event number.")
+
+
+class NoQuery(Strict):
+    """No parameters."""
