@@ -3,7 +3,7 @@ nothing and writes no row.
 
     run.status            {"run", "requests", "followups", "owner"}; at an end also {"conversation"}
     message.created       {"message"}
-    message.updated       {"message": {"id", "status", "run_id"}}: only what changed, to be merged
+    message.updated       {"message": {"id", "status"}}: only what changed, to be merged
     followup.changed      {"followup"}
     request.opened/closed {"request"}
     conversation.changed  {"conversation"}
@@ -60,7 +60,7 @@ def message_created(change: Change, conversation: Conversation, message: Row, ru
 
 def trigger_status(change: Change, run: Run, status: TriggerStatus) -> None:
     """The message that started `run` has another status."""
-    payload = {"message": {"id": run.trigger_message_id, "status": status, "run_id": run.id}}
+    payload = {"message": {"id": run.trigger_message_id, "status": status}}
     change.emit(run.user_id, EventType.MESSAGE_UPDATED, run.conversation_id, payload, run)
 
 

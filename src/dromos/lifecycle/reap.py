@@ -17,6 +17,7 @@ from dromos.domain.statuses import OwnerKind, RunStatus
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Policy
 from dromos.lifecycle.delete import erase
+from dromos.lifecycle.history import head_checkpoint, thread_state
 from dromos.lifecycle.transition import transition
 from dromos.ports.store import In, Le, ReadTx, Table, Tx
 
@@ -81,14 +82,13 @@ def erase_doomed(change: Change, conversation_id: str) -> bool:
 
 
 def _due(change: Change, run: Run) -> Command | None:
+    if run.status is RunStatus.CANCELLING:
+        if _has_live_owner(change, run) and not _is_stuck(run, change.policy, change.now):
+            return None
+        return Stopped("forced", _calls_without_result(change, run))
     if run.status.is_owned and not _has_live_owner(change, run):
         lost = Reason.ADAPTER_DISCONNECTED if run.owner_kind is OwnerKind.ADAPTER else Reason.OWNER_LOST
         return OwnerLost(lost)
-    if run.status is RunStatus.CANCELLING:
-        if not _is_stuck(run, change.policy, change.now):
-            return None
-        waiting = run.stop.waiting_for if run.stop else None
-        return Stopped("forced", (str(waiting["tool"]),) if waiting else ())
     if run.is_final:
         return None
     if run.deadline_at is not None and run.deadline_at <= change.now:
@@ -111,6 +111,13 @@ def _has_live_owner(change: Change, run: Run) -> bool:
     if lease is None:
         return False
     return lease["lease_until"] is None or bool(lease["lease_until"] > change.now)
+
+
+def _calls_without_result(change: Change, run: Run) -> tuple[str, ...]:
+    """Nobody is there to tell how the open calls went: each of them is an unknown one."""
+    head = head_checkpoint(change.tx, run.conversation_id)
+    state = thread_state(change.tx, run.conversation_id, head)
+    return tuple(call.name for call in state.open_calls if call.id not in state.pending_results)
 
 
 def _is_stuck(run: Run, policy: Policy, now: datetime) -> bool:

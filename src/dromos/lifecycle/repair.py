@@ -40,6 +40,7 @@ _NOT_DONE: dict[Reason, str] = {
     Reason.QUEUE_DEADLINE: "cancelled because the run waited too long",
     Reason.INPUT_DEADLINE: "cancelled because nobody answered in time",
 }
+_OWNER_VANISHED = (Reason.OWNER_LOST, Reason.ADAPTER_DISCONNECTED, Reason.ATTEMPTS_EXHAUSTED)
 _BY_STOP = {"admin": Reason.CANCELLED_BY_ADMIN, "parent": Reason.CANCELLED_BY_PARENT}
 
 
@@ -70,34 +71,32 @@ def _write_results(change: Change, conversation: Conversation, run: Run, state: 
             columns=("num", "content", "name", "status", "run_id"),
         )
         contents = {row["num"]: row for row in found}
-    unknown = _unknown_calls(change, run, state)
+    lost = _lost_at_work(change, run)
     for call in state.open_calls:
         pending = state.pending_results.get(call.id)
         if pending is not None:
             row = contents[pending["num"]]
             result = {key: row[key] for key in ("content", "name", "status", "run_id")}
-        elif _is_named(call, unknown):
+        elif lost or _is_unknown(run, call):
             result = {"content": OUTCOME_UNKNOWN, "name": call.name, "status": "error", "run_id": run.id}
         else:
             result = {"content": _not_done(run), "name": call.name, "status": "error", "run_id": run.id}
         change.add_message(conversation, role="tool", kind="tool", tool_call_id=call.id, **result)
 
 
-def _unknown_calls(change: Change, run: Run, state: ThreadState) -> set[str]:
-    """Names or ids of calls whose outcome nobody knows: told by the owner, or still running when it was lost."""
-    unknown = set(run.stop.unknown_calls) if run.stop else set()
-    if run.stop is not None and run.stop.outcome != "forced":
-        return unknown
-    steps = change.tx.find(
-        Table.RUN_STEPS,
-        {"run_id": run.id, "kind": "tool", "status": In(("running", "unknown"))},
-        columns=("id", "name"),
-    )
-    return unknown | {step[key] for step in steps for key in ("id", "name")}
+def _is_unknown(run: Run, call: OpenCall) -> bool:
+    """True where the stop names this call, by its id or by its tool's name, as one whose outcome nobody knows."""
+    named = run.stop.unknown_calls if run.stop else ()
+    return call.id in named or call.name in named
 
 
-def _is_named(call: OpenCall, names: set[str]) -> bool:
-    return call.name in names or call.id in names or any(call.id in name for name in names)
+def _lost_at_work(change: Change, run: Run) -> bool:
+    """True where the last owner vanished: whatever call was open may have been under way, nobody can tell."""
+    for one in resumed_chain(change.tx, run):
+        if one.attempt:
+            row = change.tx.first(Table.RUN_ATTEMPTS, {"run_id": one.id, "attempt": one.attempt})
+            return row is not None and row["reason"] in _OWNER_VANISHED
+    return False
 
 
 def _not_done(run: Run) -> str:

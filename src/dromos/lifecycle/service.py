@@ -168,10 +168,13 @@ class Lifecycle:
         self, user_id: str, run_id: str, *, by: str = "user", comment: str | None = None
     ) -> Cancelled:
         def operation(change: Change) -> Cancelled:
-            held, run = scope.lock_own_run(change, user_id, run_id)
-            return cancel.request_cancel(change, held, run, by=by, comment=comment)
+            return cancel.request_cancel(change, user_id, run_id, by=by, comment=comment)
 
-        return await self._change(operation)
+        while True:
+            try:
+                return await self._change(operation)
+            except LostRace:
+                continue  # the run moved between a look and its lock; it moves a few times at most
 
     async def change_followup(
         self,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from dromos.domain.errors import Refusal
-from dromos.domain.machine import Command, Decision, decide
+from dromos.domain.machine import Command, decide
 from dromos.domain.runs import Run
 from dromos.domain.statuses import TRIGGER_STATUS, RunStatus
 from dromos.domain.text import text_of
@@ -56,7 +56,7 @@ def transition(
     if decision.edge is not None and after.is_final:
         if conversation is None:
             raise AssertionError("a run ends only while its conversation is locked")
-        return _end(change, conversation, run, replace_run(decision, after), content, start_next)
+        return _end(change, conversation, run, after, decision.settles, content, start_next)
     change.tx.swap_run(run, after)
     _keep_attempt(change, run, after)
     _tell_trigger(change, run, after)
@@ -68,19 +68,16 @@ def transition(
     return after
 
 
-def replace_run(decision: Decision, run: Run) -> Decision:
-    return replace(decision, run=run)
-
-
 def _end(
     change: Change,
     conversation: Conversation,
     before: Run,
-    decision: Decision,
+    after: Run,
+    settles: bool,
     content: Mapping[str, Any] | None,
     start_next: bool,
 ) -> Run:
-    after = decision.run
+    _keep_attempt(change, before, after)
     answer = last_answer(change.tx, after) if before.attempt else None
     interrupted: Row | None = None
     if decision.settles or (
@@ -92,7 +89,6 @@ def _end(
     if before.status is RunStatus.WAITING_INPUT:
         _void_requests(change, after)
     change.tx.swap_run(before, after)
-    _keep_attempt(change, before, after)
     if after.status is not RunStatus.COMPLETED and before.attempt:
         _close_steps(change, after)
     if shown is not None:
