@@ -38,19 +38,14 @@ class Connection:
         self.url = url.rstrip("/")
         self.patience = patience
         self._new_key = new_key
-        try:
-            self.http = httpx.AsyncClient(
-                base_url=self.url,
-                transport=transport,
-                headers={"Authorization": f"Bearer {token}"} if token else {},
-                timeout=httpx.Timeout(ANSWER_SECONDS, connect=5.0),
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
-                trust_env=False,
-            )
-        except httpx.InvalidURL as error:
-            raise ClientError(
-                f"{url} is not an address: {error}; write one such as http://127.0.0.1:8321"
-            ) from None
+        self.http = httpx.AsyncClient(
+            base_url=_address(self.url),
+            transport=transport,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(ANSWER_SECONDS, connect=5.0),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=8),
+            trust_env=False,
+        )
 
     async def send(
         self,
@@ -78,10 +73,6 @@ class Connection:
                     headers=headers,
                     timeout=httpx.Timeout(answer_seconds, connect=5.0),
                 )
-            except httpx.UnsupportedProtocol:
-                raise ClientError(
-                    f"{self.url} is not an address; write one such as http://127.0.0.1:8321"
-                ) from None
             except httpx.TransportError as error:
                 if time.monotonic() + wait > give_up:
                     raise ServerUnreachable(self.url, _why(error)) from error
@@ -127,6 +118,17 @@ class Connection:
 
     async def aclose(self) -> None:
         await self.http.aclose()
+
+
+def _address(url: str) -> httpx.URL:
+    try:
+        address = httpx.URL(url)
+        if address.scheme in ("http", "https") and address.host:
+            return address
+        why = "it needs http:// or https:// and a name"
+    except httpx.InvalidURL as error:
+        why = str(error)
+    raise ClientError(f"{url!r} is not an address ({why}); write one such as http://127.0.0.1:8321")
 
 
 def checked(answer: httpx.Response) -> httpx.Response:

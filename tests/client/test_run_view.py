@@ -1,0 +1,116 @@
+"""A reader's picture of a run: frames in, the same text and document out, or a wish to read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dromos.client import Event, RunView
+from dromos.domain.text import utf16_length
+
+RUN: dict[str, Any] = {"id": "r", "status": "running", "version": 2}
+
+
+def text(message: str, offset: int, added: str) -> Event:
+    return Event("run.text", {"run_id": "r", "message_id": message, "offset": offset, "text": added})
+
+
+def document(version: int, run_version: int = 2, **content: Any) -> Event:
+    body = {"run_version": run_version, "text": {"message_id": None, "length": 0, "content": ""}, **content}
+    return Event(
+        "run.document", {"run_id": "r", "version": version, "run_version": run_version, "document": body}
+    )
+
+
+def patch(base: int, version: int, *operations: dict[str, Any]) -> Event:
+    data = {"run_id": "r", "base_version": base, "version": version, "patch": list(operations)}
+    return Event("run.patch", data)
+
+
+@given(st.lists(st.text(), min_size=1), st.data())
+def test_text_arrives_once_whatever_is_sent_twice(pieces: list[str], data: st.DataObject) -> None:
+    view, whole = RunView(RUN), ""
+    for piece in pieces:
+        again = data.draw(st.integers(0, len(whole)), label="characters sent again")
+        start = whole[: len(whole) - again]
+        view.take(text("m", utf16_length(start), whole[len(start) :] + piece))
+        whole += piece
+    assert view.text == whole
+    assert not view.stale
+
+
+def test_a_hole_in_the_text_asks_for_the_document() -> None:
+    view = RunView(RUN)
+    assert view.take(text("m", 0, "one "))
+    assert not view.take(text("m", 9, "three"))
+    assert (view.text, view.stale) == ("one ", True)
+    view.take(document(5, text={"message_id": "m", "length": 14, "content": "one two three "}))
+    assert (view.text, view.stale) == ("one two three ", False)
+    assert view.take(text("m", 14, "four"))
+    assert view.text == "one two three four"
+
+
+def test_a_snapshot_never_takes_text_back() -> None:
+    view = RunView(RUN)
+    view.take(text("m", 0, "one two"))
+    view.take(document(5, text={"message_id": "m", "length": 3, "content": "one"}))
+    assert view.text == "one two"
+
+
+def test_a_new_message_replaces_the_text() -> None:
+    view = RunView(RUN)
+    view.take(text("m", 0, "thinking"))
+    view.take(text("n", 0, "an"))
+    view.take(text("n", 2, "swer"))
+    assert (view.message_id, view.text) == ("n", "answer")
+    assert not view.take(text("o", 3, "late"))
+    assert view.stale
+
+
+def test_patches_apply_on_their_version_and_no_other() -> None:
+    view = RunView(RUN)
+    view.take(document(7, steps=[], context={"percent": None}))
+    step = {"id": "s", "status": "running"}
+    assert view.take(patch(7, 8, {"op": "add", "path": "/steps/-", "value": step}))
+    assert view.take(patch(8, 9, {"op": "replace", "path": "/context/percent", "value": 9.5}))
+    assert not view.take(patch(7, 8, {"op": "remove", "path": "/steps"})), "older than what is here"
+    assert (view.document["steps"], view.document["context"], view.version) == ([step], {"percent": 9.5}, 9)
+    assert not view.take(patch(10, 11, {"op": "remove", "path": "/steps/0"}))
+    assert view.stale
+
+
+def test_a_patch_that_does_not_fit_asks_for_the_document() -> None:
+    for operation in (
+        {"op": "remove", "path": "/nothing"},
+        {"op": "replace", "path": "/steps/4", "value": 1},
+        {"op": "test", "path": "/steps", "value": [1]},
+        {"op": "move", "path": "/steps", "from": "/x"},
+    ):
+        view = RunView(RUN)
+        view.take(document(7, steps=[]))
+        assert not view.take(patch(7, 8, operation))
+        assert view.stale
+
+
+def test_an_older_run_or_server_part_changes_nothing() -> None:
+    view = RunView(RUN)
+    newer = {
+        "run": {**RUN, "status": "completed", "version": 4},
+        "document": {"run_version": 4, "status": "completed"},
+    }
+    assert view.take(Event("run.status", {"payload": newer}, 9))
+    assert view.ended
+    older = {"run": {**RUN, "version": 3}, "document": {"run_version": 3, "status": "running"}}
+    assert not view.take(Event("run.status", {"payload": older}, 8))
+    view.take(document(1, run_version=3, status="running"))
+    assert (view.run["status"], view.document["status"]) == ("completed", "completed")
+
+
+def test_another_run_s_frames_are_left_alone() -> None:
+    view = RunView(RUN)
+    assert not view.take(Event("run.text", {"run_id": "x", "message_id": "m", "offset": 0, "text": "a"}))
+    assert not view.take(Event("run.status", {"payload": {"run": {**RUN, "id": "x"}}}, 1))
+    assert not view.take(Event("hello", {"seq": 1}))
+    assert (view.text, view.stale) == ("", False)
