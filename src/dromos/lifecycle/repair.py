@@ -53,10 +53,18 @@ def settle(
     called again: what was written stands in the way of writing it twice.
     """
     head = head_checkpoint(change.tx, conversation.id)
+    state = complete_calls(change, conversation, run, head)
+    return _write_interrupted(change, conversation, run, state, head, content)
+
+
+def complete_calls(
+    change: Change, conversation: Conversation, run: Run, head: Row | None = None
+) -> ThreadState:
+    """Write one result for each open call of the thread. Also for a graph that ends with calls it never made."""
     state = thread_state(change.tx, conversation.id, head)
     if state.open_calls:
         _write_results(change, conversation, run, state)
-    return _write_interrupted(change, conversation, run, state, head, content)
+    return state
 
 
 def _write_results(change: Change, conversation: Conversation, run: Run, state: ThreadState) -> None:
@@ -107,6 +115,8 @@ def _not_done(run: Run) -> str:
         return _NOT_DONE[reason]
     if run.status is RunStatus.FAILED:
         return "did not run: the attempt failed"
+    if run.status is RunStatus.COMPLETED:
+        return "did not run: the agent ended without making this call"
     return "did not run: the attempt was interrupted"
 
 

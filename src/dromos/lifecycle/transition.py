@@ -21,7 +21,7 @@ from dromos.domain.text import text_of
 from dromos.lifecycle import announce, succession
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.history import head_checkpoint, last_answer
-from dromos.lifecycle.repair import settle
+from dromos.lifecycle.repair import complete_calls, settle
 from dromos.ports.store import In, Row, Table
 from dromos.ports.wakeup import WORK, run_topic
 from dromos.wire.shapes import run_json
@@ -80,10 +80,10 @@ def _end(
     _keep_attempt(change, before, after)
     answer = last_answer(change.tx, after) if before.attempt else None
     interrupted: Row | None = None
-    if decision.settles or (
-        answer is not None and answer["tool_calls"] and after.status is RunStatus.COMPLETED
-    ):
+    if settles:
         interrupted = settle(change, conversation, after, content)
+    elif after.status is RunStatus.COMPLETED and answer is not None and answer["tool_calls"]:
+        complete_calls(change, conversation, after)
     shown = interrupted or answer
     after = replace(after, line=after.line or _line(after, shown))
     if before.status is RunStatus.WAITING_INPUT:
