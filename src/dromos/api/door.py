@@ -19,7 +19,7 @@ from dromos.ports.wakeup import Wakeup
 if TYPE_CHECKING:
     from dromos.api.auth import Principal
     from dromos.api.feed import Feeds
-    from dromos.api.metrics import Figures, HttpMetrics
+    from dromos.api.metrics import HttpMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Deps:
     """The ports behind the doors.
 
     `check` raises `Unavailable` with the cure where the store cannot serve; `closing` is set when the server
-    begins to shut down, streams then say goodbye and end. `figures` reads what `/metrics` shows of the database.
+    begins to shut down, streams then say goodbye and end.
     """
 
     lifecycle: Lifecycle
@@ -61,7 +61,6 @@ class Deps:
     version: str
     check: Callable[[], Awaitable[None]] = nothing_to_check
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    figures: Callable[[], Awaitable[Figures]] | None = None
     options: Options = Options()
 
 

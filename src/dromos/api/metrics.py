@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dromos.domain.statuses import LIVE, RunStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What the database says now: live runs by status, workers with a lease, seconds the oldest due run waits."""
-
-    live: Mapping[RunStatus, int]
-    workers: int
-    queue_age: float
+from dromos.domain.statuses import LIVE
+from dromos.lifecycle.contract import Figures
 
 
 class HttpMetrics:

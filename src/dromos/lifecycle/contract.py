@@ -8,7 +8,7 @@ from typing import Any
 
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Fence, Run
-from dromos.domain.statuses import Recovery, WhenBusy
+from dromos.domain.statuses import Recovery, RunStatus, WhenBusy
 from dromos.ports.store import Row
 
 
@@ -129,6 +129,15 @@ class EventPage:
     head: int
     first: int
     reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Live runs by status, workers with a valid lease, and seconds the oldest due run has been waiting."""
+
+    live: Mapping[RunStatus, int]
+    workers: int
+    queue_age: float
 
 
 Encode = Callable[[Any], tuple[int, str]]

@@ -7,11 +7,12 @@ from typing import Any
 
 from dromos.domain.errors import Invalid
 from dromos.domain.runs import Run
+from dromos.domain.statuses import LIVE
 from dromos.lifecycle.change import OPEN_FOLLOWUPS
-from dromos.lifecycle.contract import ConversationView, EventPage
+from dromos.lifecycle.contract import ConversationView, EventPage, Figures
 from dromos.lifecycle.delete import ERASED
 from dromos.lifecycle.resume import continuation
-from dromos.lifecycle.scope import own_conversation, own_run
+from dromos.lifecycle.scope import no_such, own_conversation, own_run
 from dromos.ports.store import Gt, In, Lt, Ne, ReadTx, Row, Table
 from dromos.wire.shapes import (
     conversation_json,
@@ -197,6 +198,55 @@ def events_after(tx: ReadTx, user_id: str, cursor: int | None, limit: int) -> Ev
         return EventPage([], head, first, reset=True)
     where = {"user_id": user_id, "seq": Gt(cursor), "type": Ne(ERASED)}
     return EventPage(tx.find(Table.EVENTS, where, order=("seq",), limit=limit), head, first)
+
+
+def followup(tx: ReadTx, user_id: str, followup_id: str) -> Row:
+    row = tx.first(Table.RUN_FOLLOWUPS, {"id": followup_id})
+    return _own_row(tx, user_id, row, "follow-up")
+
+
+def request(tx: ReadTx, user_id: str, request_id: str) -> Row:
+    row = tx.first(Table.REQUESTS, {"id": request_id})
+    return _own_row(tx, user_id, row, "question")
+
+
+def open_requests(tx: ReadTx, user_id: str) -> list[Row]:
+    """The person's open questions over all conversations, oldest first."""
+    rows = tx.find(Table.REQUESTS, {"user_id": user_id, "status": "open"}, order=("opened_at", "id"))
+    doomed = tx.find(Table.CONVERSATIONS, {"user_id": user_id, "state": "deleting"}, columns=("id",))
+    gone = {row["id"] for row in doomed}
+    return [row for row in rows if row["conversation_id"] not in gone]
+
+
+def _own_row(tx: ReadTx, user_id: str, row: Row | None, thing: str) -> Row:
+    if row is None or row["user_id"] != user_id:
+        raise no_such(thing)
+    conversation = tx.first(Table.CONVERSATIONS, {"id": row["conversation_id"]})
+    if conversation is None or conversation["state"] != "open":
+        raise no_such(thing)
+    return row
+
+
+def owners(tx: ReadTx) -> list[Row]:
+    """Leases that are valid now, by the database's clock, oldest incarnation first."""
+    now = tx.now()
+    rows = tx.find(Table.LEASES, {}, order=("started_at", "owner_id"))
+    return [row for row in rows if row["lease_until"] is None or row["lease_until"] >= now]
+
+
+def figures(tx: ReadTx) -> Figures:
+    now = tx.now()
+    live = {status: tx.count(Table.RUNS, {"status": status.value}) for status in LIVE}
+    oldest = tx.find(
+        Table.RUNS,
+        {"status": "queued"},
+        order=("created_at",),
+        limit=200,
+        columns=("created_at", "not_before"),
+    )
+    due = [row["not_before"] or row["created_at"] for row in oldest]
+    waited = max(((now - since).total_seconds() for since in due), default=0.0)
+    return Figures(live, len(owners(tx)), max(waited, 0.0))
 
 
 def _open_requests(tx: ReadTx, run: Run) -> list[Row]:

@@ -37,6 +37,7 @@ from dromos.lifecycle.contract import (
     ConversationView,
     Encode,
     EventPage,
+    Figures,
     IdempotencyKey,
     Policy,
     Posted,
@@ -353,3 +354,20 @@ class Lifecycle:
 
     async def events_after(self, user_id: str, cursor: int | None, limit: int) -> EventPage:
         return await self.store.read(lambda tx: read.events_after(tx, user_id, cursor, limit))
+
+    async def followup(self, user_id: str, followup_id: str) -> Row:
+        return await self.store.read(lambda tx: read.followup(tx, user_id, followup_id))
+
+    async def request(self, user_id: str, request_id: str) -> Row:
+        return await self.store.read(lambda tx: read.request(tx, user_id, request_id))
+
+    async def open_requests(self, user_id: str) -> list[Row]:
+        return await self.store.read(lambda tx: read.open_requests(tx, user_id))
+
+    async def owners(self) -> list[Row]:
+        """Lease rows that are valid now; the same for everybody."""
+        return await self.store.read(read.owners)
+
+    async def figures(self) -> Figures:
+        """What the operator's metrics show of the database; the same for everybody."""
+        return await self.store.read(read.figures)

@@ -62,6 +62,5 @@ async def readyz(request: Request) -> Response:
 )
 async def metrics(request: Request) -> Response:
     door = door_of(request)
-    if door.deps.figures is not None:
-        door.metrics.show(await door.deps.figures())
+    door.metrics.show(await door.lifecycle.figures())
     return Response(generate_latest(door.deps.registry), 200, media_type=CONTENT_TYPE_LATEST)

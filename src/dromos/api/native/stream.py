@@ -21,7 +21,7 @@ from dromos.api.native import decode
 from dromos.api.native.runs import run_document
 from dromos.api.requests import known_form
 from dromos.api.sse import HEARTBEAT, EventStream, Reader, frame, json_frame
-from dromos.domain.errors import Fault, Invalid, NotFound
+from dromos.domain.errors import NotFound
 from dromos.domain.events import EventType
 from dromos.domain.statuses import LIVE, RunStatus
 from dromos.lifecycle.contract import EventPage
@@ -48,12 +48,6 @@ async def stream(request: Request) -> Response:
         focus = known_form(focus)
         await door.lifecycle.conversation(user_id, focus, 1)
     first = await door.feeds.read(user_id, cursor) if cursor is not None else None
-    if first is not None and cursor is not None and cursor > first.head:
-        raise Invalid(
-            f"The cursor {cursor} is ahead of the newest event ({first.head}). It is not of this log; "
-            "read by REST, then go on from `seq`.",
-            faults=[Fault("bad_cursor", "Last-Event-ID", f"the newest event is {first.head}")],
-        )
     reader = Reader()
     door.feeds.enter(reader)
     try:
