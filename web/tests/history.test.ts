@@ -59,6 +59,13 @@ describe("the history", () => {
     expect(history.before).toBe("more");
   });
 
+  test("knows where older messages are, also after the newest page is read again", () => {
+    let history = past.fromAnswer(answer({ next_cursor: "p1" }));
+    history = past.prependPage(history, { items: [message("0")], next_cursor: "p0" });
+    expect(past.fromAnswer(answer({ next_cursor: "p1" }), history)).toMatchObject({ before: "p0" });
+    expect(past.fromAnswer(answer({ messages: [message("9")], next_cursor: "p8" }), history)).toMatchObject({ before: "p8" });
+  });
+
   test("offers nothing to continue once a run is live", () => {
     const history = past.fromAnswer(answer({ resumable: true }));
     expect(past.putRun(history, run("r", 1)).resumable).toBe(false);

@@ -146,10 +146,8 @@ class App {
   }
 
   /** Makes a conversation. The same key always gives the same one. Throws `Problem`. */
-  async create(title: string, key: string): Promise<string> {
-    const conversation = await api.create(title, key);
-    this.lists.put(conversation);
-    return conversation.id;
+  async create(key: string): Promise<string> {
+    return (await api.create(key)).id;
   }
 
   /** Does it, with a key that stays the same until it has worked, and says what went wrong. */
@@ -210,6 +208,7 @@ class App {
       let next = past.fromAnswer(answer, this.history ?? undefined);
       for (const run of runs.items) next = past.putRun(next, run);
       this.history = { ...next, resumable: answer.resumable };
+      this.lists.put(answer.conversation);
       for (const run of answer.runs) this.lists.putRun(run);
       this.problem = null;
       this.#connection.focus(id, answer.seq);

@@ -97,7 +97,8 @@ export const api = {
     call<ConversationAnswer>("GET", `/v1/conversations/${at(id)}`, signal ? { signal } : {}),
   messages: (id: string, before?: string | null, limit = 50) =>
     call<Page<Message>>("GET", `/v1/conversations/${at(id)}/messages${query({ before, limit })}`),
-  create: (title: string, key: string) => call<Conversation>("POST", "/v1/conversations", { body: { title }, key }),
+  /** The conversation takes its title from the first message. */
+  create: (key: string) => call<Conversation>("POST", "/v1/conversations", { body: {}, key }),
   rename: (id: string, title: string) => call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { title } }),
   remove: (id: string) => call<void>("DELETE", `/v1/conversations/${at(id)}`, { timeoutMs: 60_000 }),
   send: (id: string, content: string, key: string) =>

@@ -29,14 +29,15 @@ export interface Run {
   anchor_message_id: string | null; trigger_message_id?: string | null;
   resume_of?: string | null; retry_of?: string | null;
   created_at: string; started_at: string | null; finished_at: string | null;
-  usage?: Usage | null; cost?: Cost | null; line?: string | null;
+  usage?: Usage | null; cost?: Cost | null; line?: string | null; steps?: number; model?: string | null;
 }
 
 export interface ToolCall { id: string; name: string; args: unknown }
 
 export interface Message {
-  id: string; role: "user" | "assistant" | "tool" | null; kind: "text" | "run" | "tool";
-  content: string; status: string | null; run_id: string | null;
+  id: string; role: "user" | "assistant" | "tool" | "system" | null; kind: "text" | "run" | "tool";
+  /** Text; for an agent without a message channel, the object or list the person sent. */
+  content: unknown; status: string | null; run_id: string | null;
   tool_calls?: ToolCall[] | null; tool_call_id?: string | null; name?: string | null;
   interrupted?: boolean; created_at: string;
 }
@@ -48,7 +49,7 @@ export interface Conversation {
 
 export interface Followup {
   id: string; conversation_id: string; run_id: string | null; status: "waiting" | "held" | "applied" | "discarded";
-  when_busy: string; content: string; position: number; version: number; created_at: string;
+  when_busy: string; content: unknown; position: number; version: number; created_at: string;
 }
 
 export interface Request { id: string; run_id: string; kind: string; tool?: string | null; prompt?: string | null; status?: string }
@@ -63,7 +64,7 @@ export interface Current {
   progress?: { value: number; total?: number | null; message?: string | null } | null;
 }
 
-export interface LiveText { message_id: string; length: number; content: string }
+export interface LiveText { message_id: string | null; length: number; content: string }
 
 /** `run_document.v1`: what a run is doing. The server part is read, never patched; the content part is patched. */
 export interface RunDocument {
@@ -95,6 +96,8 @@ export interface DocumentAnswer { version: number; run_version: number; document
 export interface ConversationAnswer {
   conversation: Conversation; messages: Message[]; runs: Run[]; requests: Request[]; followups: Followup[];
   resumable: boolean; seq: number;
+  /** `before` for older messages; null where there are none. */
+  next_cursor?: string | null;
 }
 
 export interface Page<T> { items: T[]; next_cursor: string | null }
