@@ -96,7 +96,7 @@ def examine(flags: Mapping[str, Any], config: Path | None, *, as_json: bool) -> 
     else:
         from dromos import bootstrap
 
-        findings += judge(settings, bootstrap.inspect(settings), _port(settings))
+        findings += judge(settings, bootstrap.inspect(settings), port_state(settings))
     if as_json:
         _print_json(settings, findings)
     else:
@@ -231,7 +231,7 @@ def _tools(settings: Settings, sources: Sequence[ToolSourceHealth]) -> Iterator[
 PortState = Literal["free", "dromos", "taken", "unknown address"]
 
 
-def _port(settings: Settings) -> PortState:
+def port_state(settings: Settings, answer_seconds: float = 2.0) -> PortState:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -247,16 +247,16 @@ def _port(settings: Settings) -> PortState:
 
         if error.errno == errno.EADDRNOTAVAIL:
             return "unknown address"
-    return "dromos" if _is_dromos(settings) else "taken"
+    return "dromos" if _is_dromos(settings, answer_seconds) else "taken"
 
 
-def _is_dromos(settings: Settings) -> bool:
+def _is_dromos(settings: Settings, answer_seconds: float) -> bool:
     import httpx
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     url = f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
     try:
-        answer = httpx.get(f"{url}/v1/agents", timeout=2.0, trust_env=False)
+        answer = httpx.get(f"{url}/v1/agents", timeout=answer_seconds, trust_env=False)
         return answer.status_code == httpx.codes.OK and "items" in answer.json()
     except (httpx.HTTPError, ValueError):
         return False

@@ -61,7 +61,7 @@ def show_one(server: str, run_id: str, *, as_json: bool) -> None:
         async with Client(server, patience=0) as client:
             run = await client.run(run_id)
             steps = [step async for step in client.steps(run_id)]
-            attempts = [attempt async for attempt in client.attempts(run_id)]
+            attempts = await client.attempts(run_id)
             return {"run": run, "steps": steps, "attempts": attempts}
 
     found = asyncio.run(fetch())

@@ -135,9 +135,9 @@ class Client:
         """What the run did, in order."""
         return self._pages(f"/v1/runs/{_id(run_id)}/steps", {})
 
-    def attempts(self, run_id: str) -> AsyncIterator[Json]:
+    async def attempts(self, run_id: str) -> list[Json]:
         """Who worked on the run, in order."""
-        return self._pages(f"/v1/runs/{_id(run_id)}/attempts", {})
+        return list((await self._get(f"/v1/runs/{_id(run_id)}/attempts"))["items"])
 
     async def document(self, run_id: str) -> Json:
         """`{run_id, version, run_version, document}`: what the run shows now, the text so far included."""
