@@ -15,6 +15,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import Checkpoint
 
+from dromos.agents.langgraph import input_reference
 from dromos.agents.langgraph.checkpoint_rows import (
     FORMAT,
     INLINE_BYTES,
@@ -43,7 +44,10 @@ class ThreadMemory:
     checkpoint_id: str | None = None
     logs: dict[str, ThreadLog] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
-    pending: dict[str, tuple[int, BaseMessage]] = field(default_factory=dict)  # id → row stored with a pending write
+    after_input: bool = True  # the next checkpoint may bring messages that others stored
+    pending: dict[str, tuple[int, BaseMessage]] = field(
+        default_factory=dict
+    )  # id → row stored with a pending write
 
 
 @dataclass(slots=True)
@@ -70,6 +74,7 @@ class CheckpointPlan:
     blobs: list[Row] = field(default_factory=list)
     lists: list[ListChange] = field(default_factory=list)
     kept: dict[str, Ranges] = field(default_factory=dict)  # lists that did not change
+    start: dict[str, Any] | None = None  # an input that may be stored by naming its messages
     writes: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
 
@@ -82,14 +87,20 @@ class CheckpointPlan:
         for change in self.lists:
             places[change.channel] = _store_list(tx, self, change, numbers, run, now)
             placement.messages[change.channel] = self._ranges(change, places[change.channel])
+        blobs = self.blobs
+        if self.start is not None and (reference := self._refer_to_input(tx, self.start)) is not None:
+            blobs = [row for row in blobs if row["channel"] != input_reference.START_CHANNEL]
+            placement.inline[input_reference.START_CHANNEL] = reference
         for channel, (_, typed) in self.placed.items():
+            if channel in placement.inline:
+                continue
             if typed is None:
                 placement.blobs.append(channel)
             else:
                 placement.inline[channel] = typed
         count = _length(placement.messages.get(ROOT_CHANNEL, [])) if self.ns == "" else 0
         numbers.save(message_count=count)
-        for row in self.blobs:
+        for row in blobs:
             tx.upsert(Table.CHECKPOINT_BLOBS, row)
         tx.upsert(Table.CHECKPOINTS, self._row(placement, count, now))
         if self.writes:
@@ -102,7 +113,10 @@ class CheckpointPlan:
         """Remember what `apply` stored."""
         memory = self.memory
         memory.checkpoint_id = self.checkpoint["id"]
-        memory.placed = self.placed
+        memory.placed = {
+            key: placed for key, placed in self.placed.items() if key != input_reference.START_CHANNEL
+        }
+        memory.after_input = self.metadata.get("source") != "loop"
         memory.pending.clear()
         for change in self.lists:
             log = memory.logs.setdefault(change.channel, ThreadLog())
@@ -114,6 +128,10 @@ class CheckpointPlan:
         for channel, log in memory.logs.items():
             if channel not in self.kept and channel not in places:
                 log.replace((), ())
+
+    def _refer_to_input(self, tx: Tx, start: dict[str, Any]) -> tuple[str, bytes] | None:
+        ids = input_reference.message_ids(start)
+        return input_reference.refer(start, input_reference.rows_by_id(tx, self.thread_id, ids))
 
     def _ranges(self, change: ListChange, places: Sequence[Place]) -> Ranges:
         log = self.memory.logs.get(change.channel)
@@ -184,6 +202,8 @@ def plan(
         if known is not None and known[0] == version and channel not in new_versions:
             made.placed[channel] = known
             continue
+        if channel == input_reference.START_CHANNEL and ns == "" and input_reference.message_ids(value):
+            made.start = value
         typed = dump(serde, channel, value)
         if len(typed[1]) <= INLINE_BYTES:
             made.placed[channel] = (version, typed)
@@ -267,9 +287,7 @@ def _store_list(
         places.append(place)
         seq += 1
     if hide:
-        tx.change(
-            Table.MESSAGES, {"conversation_id": made.thread_id, "num": In(hide)}, {"hidden": True}
-        )
+        tx.change(Table.MESSAGES, {"conversation_id": made.thread_id, "num": In(hide)}, {"hidden": True})
     if new:
         tx.put_many(Table.MESSAGES, new)
     return places
@@ -278,7 +296,7 @@ def _store_list(
 def _rows_of_ids(tx: Tx, made: CheckpointPlan, change: ListChange) -> dict[str, Row]:
     """Rows that exist under the ids of new messages: a person's message, a result, a finished task's write.
 
-    Only an input brings messages that others may have stored; of a step's own messages the saver knows itself.
+    Only an input brings messages that others may have stored; a step's own are known here.
     """
     pending = made.memory.pending
     known = {
@@ -286,7 +304,7 @@ def _rows_of_ids(tx: Tx, made: CheckpointPlan, change: ListChange) -> dict[str, 
         for id_ in change.rows
         if id_ in pending
     }
-    if made.metadata.get("source") == "loop" and made.memory.checkpoint_id == made.parent_id:
+    if not made.memory.after_input and made.metadata.get("source") == "loop":
         return known
     wanted = [id_ for id_ in change.rows if id_ not in known]
     if not wanted:

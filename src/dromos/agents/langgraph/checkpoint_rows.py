@@ -11,7 +11,7 @@ Pure: rows come in and go out, nothing is read or written here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,11 +104,17 @@ def blob_version(version: Any) -> str:
 
 
 def load_values(
-    placement: Placement, versions: Mapping[str, Any], blobs: Mapping[tuple[str, str], Any], serde: StateSerializer
+    placement: Placement,
+    versions: Mapping[str, Any],
+    blobs: Mapping[tuple[str, str], Any],
+    serde: StateSerializer,
+    without: Collection[str] = (),
 ) -> dict[str, Any]:
     """The values that are inline or blobs (rows by channel and version). Raises `StateUnreadable`."""
     values: dict[str, Any] = {}
     for channel, typed in placement.inline.items():
+        if channel in without:
+            continue
         values[channel] = load(serde, channel, typed)
     for channel in placement.blobs:
         row = blobs.get((channel, blob_version(versions.get(channel))))

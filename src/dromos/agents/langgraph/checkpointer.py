@@ -52,8 +52,8 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
     """Make it inside the event loop that will use it.
 
     `source` is the attempt's recorder, or a store to read only. `step_rows(checkpoint_id)` gives the rows of
-    `run_steps` that are to be stored with a root checkpoint. Raises `LeaseLost` where the run is no longer owned,
-    `StateUnreadable` and `StateNotStorable` naming the field.
+    `run_steps` that are to be stored with a root checkpoint, `on_commit` is called when they are. Raises `LeaseLost`
+    where the run is no longer owned, `StateUnreadable` and `StateNotStorable` naming the field.
     """
 
     serde: StateSerializer
@@ -63,6 +63,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         source: Recorder | Store,
         *,
         step_rows: Callable[[str], list[Row]] | None = None,
+        on_commit: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(serde=StateSerializer())
         self.serde = StateSerializer()
@@ -71,8 +72,8 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         self._source = source
         self._recorder = source if hasattr(source, "fence") else None
         self._step_rows = step_rows
+        self._on_commit = on_commit
         self._memory: dict[tuple[str, str], ThreadMemory] = {}
-        self._prefetched: dict[tuple[str, str], CheckpointTuple] = {}
         self._pending = PendingWrites(self._store_writes)
         self._nonce = 0
         if self._recorder is not None:
@@ -88,19 +89,9 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    async def prefetch(self, thread_id: str) -> CheckpointTuple | None:
-        """The root head, which the next `aget_tuple` for it gives without reading again."""
-        found = await self.aget_tuple({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})
-        if found is not None:
-            self._prefetched[thread_id, ""] = found
-        return found
-
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that `config` names, or the newest of its namespace."""
         thread_id, ns, checkpoint_id = _address(config)
-        ready = self._prefetched.pop((thread_id, ns), None)
-        if ready is not None and checkpoint_id is None:
-            return ready
         where: Row = {"thread_id": thread_id, "checkpoint_ns": ns}
         if checkpoint_id is not None:
             where["checkpoint_id"] = checkpoint_id
@@ -181,6 +172,8 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         made.commit(places)
         settle(held)
         self.commits += 1
+        if self._on_commit is not None and ns == "":
+            self._on_commit()
         return config_of(thread_id, ns, checkpoint["id"])
 
     async def aput_writes(
@@ -303,7 +296,6 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         """Remove the checkpoints and writes of runs; messages stay, others' checkpoints may name them."""
         await self._writer().write(lambda tx, _: thread_upkeep.delete_for_runs(tx, run_ids))
         self._memory.clear()
-        self._prefetched.clear()
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread. The target's conversation must exist if the source holds messages."""
@@ -346,6 +338,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         checkpoint, placement = rows.unpacked[0]
         versions = checkpoint["channel_versions"]
         memory = ThreadMemory(checkpoint["id"], logs_at(rows, 0, found.checkpoint["channel_values"]))
+        memory.after_input = rows.checkpoints[0]["source"] != "loop"
         for channel, typed in placement.inline.items():
             memory.placed[channel] = (versions.get(channel), typed)
         for channel in placement.blobs:
@@ -356,9 +349,8 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         self._memory[rows.thread_id, rows.ns] = memory
 
     def _forget(self, thread_id: str) -> None:
-        for cache in (self._memory, self._prefetched):
-            for key in [key for key in cache if key[0] == thread_id]:
-                del cache[key]
+        for key in [key for key in self._memory if key[0] == thread_id]:
+            del self._memory[key]
 
     def _writer(self) -> Recorder:
         if self._recorder is None:

@@ -52,7 +52,9 @@ class PendingWrites:
         """The waiting writes on top of this checkpoint; the caller must `settle` them. Waits for those under way."""
         while self._storing:
             await asyncio.wait(self._storing)
-        mine = [e for e in self._waiting if (e.thread_id, e.ns, e.checkpoint_id) == (thread_id, ns, checkpoint_id)]
+        mine = [
+            e for e in self._waiting if (e.thread_id, e.ns, e.checkpoint_id) == (thread_id, ns, checkpoint_id)
+        ]
         self._waiting = [entry for entry in self._waiting if entry not in mine]
         if not self._waiting and self._timer is not None:
             self._timer.cancel()

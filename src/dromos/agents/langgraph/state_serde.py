@@ -85,7 +85,9 @@ class _Reader:
     def _by_langgraph(self, code: int, data: bytes) -> Any:
         value = _LENIENT(code, data)
         if value is None:
-            raise self._refuse(f"it needs a part of the format that is not understood here (extension {code})")
+            raise self._refuse(
+                f"it needs a part of the format that is not understood here (extension {code})"
+            )
         return value
 
     def _refuse(self, reason: str) -> ValueError:

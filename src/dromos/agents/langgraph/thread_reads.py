@@ -14,6 +14,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
+from dromos.agents.langgraph import input_reference
 from dromos.agents.langgraph.checkpoint_rows import (
     Placement,
     StateUnreadable,
@@ -61,6 +62,7 @@ class ThreadRows:
     log: dict[str, dict[int, Row]] = field(default_factory=dict)  # channel → log_seq → row of messages
     writes: dict[str, list[Row]] = field(default_factory=dict)  # checkpoint id → rows
     written: dict[int, Row] = field(default_factory=dict)  # num → row of messages that a write refers to
+    inputs: dict[str, Row] = field(default_factory=dict)  # id → row of messages that an input names
     built: dict[int, BaseMessage] = field(default_factory=dict)  # num → message, shared by all checkpoints
 
 
@@ -72,7 +74,20 @@ def rows_of(tx: ReadTx, checkpoints: Sequence[Row]) -> ThreadRows:
     _collect_blobs(tx, rows)
     _collect_log(tx, rows)
     _collect_writes(tx, rows)
+    _collect_inputs(tx, rows)
     return rows
+
+
+def _collect_inputs(tx: ReadTx, rows: ThreadRows) -> None:
+    stored = [placement.inline.get(input_reference.START_CHANNEL) for _, placement in rows.unpacked]
+    ids = {
+        id_
+        for typed in stored
+        if typed is not None and typed[0] == input_reference.TYPE
+        for id_ in input_reference.referred_ids(typed[1])
+    }
+    for chunk in _chunks(sorted(ids)):
+        rows.inputs |= input_reference.rows_by_id(tx, rows.thread_id, list(chunk))
 
 
 def _collect_blobs(tx: ReadTx, rows: ThreadRows) -> None:
@@ -119,11 +134,19 @@ def tuple_at(rows: ThreadRows, index: int, serde: StateSerializer) -> Checkpoint
     """The engine's view of `rows.checkpoints[index]`. Raises `StateUnreadable` naming the field."""
     row = rows.checkpoints[index]
     checkpoint, placement = rows.unpacked[index]
-    values = load_values(placement, checkpoint["channel_versions"], rows.blobs, serde)
+    start = placement.inline.get(input_reference.START_CHANNEL)
+    named = start is not None and start[0] == input_reference.TYPE
+    without = {input_reference.START_CHANNEL} if named else frozenset[str]()
+    values = load_values(placement, checkpoint["channel_versions"], rows.blobs, serde, without)
+    if start is not None and named:
+        try:
+            values[input_reference.START_CHANNEL] = input_reference.restore(start[1], rows.inputs)
+        except KeyError as error:
+            raise StateUnreadable(
+                "the run's input", f"its message {error} is missing in the store"
+            ) from error
     for channel, ranges in placement.messages.items():
-        values[channel] = [
-            _message(rows, channel, rows.log[channel].get(seq)) for seq in places_in(ranges)
-        ]
+        values[channel] = [_message(rows, channel, rows.log[channel].get(seq)) for seq in places_in(ranges)]
     checkpoint["channel_values"] = values
     parent = row["parent_checkpoint_id"]
     return CheckpointTuple(

@@ -75,7 +75,9 @@ def keep_latest(tx: Tx, thread_id: str) -> None:
 def _keep_only(tx: Tx, thread_id: str, ns: str, kept: Row) -> None:
     where = {"thread_id": thread_id, "checkpoint_ns": ns}
     checkpoint, placement = unpack(kept["checkpoint_id"], kept["type"], kept["checkpoint"])
-    used = {(channel, blob_version(checkpoint["channel_versions"].get(channel))) for channel in placement.blobs}
+    used = {
+        (channel, blob_version(checkpoint["channel_versions"].get(channel))) for channel in placement.blobs
+    }
     for row in tx.find(Table.CHECKPOINT_BLOBS, where, columns=("channel", "version")):
         if (row["channel"], row["version"]) not in used:
             tx.remove(Table.CHECKPOINT_BLOBS, where | row)

@@ -1,0 +1,112 @@
+"""Any LangGraph graph as an `Agent`: composes its input, carries out attempts, tells what its thread holds.
+
+The graph comes from a `GraphSource`: a configured one, or the built-in assistant. It must not know queues, leases or
+HTTP; it reads through the store and writes through the attempt's recorder.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Protocol
+
+from langgraph.pregel import Pregel
+
+from dromos.agents.langgraph.answers import chat_input, field_input
+from dromos.agents.langgraph.attempt_run import AttemptRun, Plan
+from dromos.agents.langgraph.checkpointer import Checkpointer
+from dromos.agents.langgraph.failures import classify
+from dromos.agents.langgraph.message_rows import role_of
+from dromos.agents.langgraph.observer import Observer
+from dromos.domain.runs import Run
+from dromos.ports.agent import AgentInfo, Attempt, CheckpointSummary, Failed, InputMessage, Outcome
+from dromos.ports.clock import Clock
+from dromos.ports.store import Store, Table
+
+
+_NEVER = "1970-01-01T00:00:00+00:00"
+
+
+class GraphSource(Protocol):
+    """Where an agent's graph comes from."""
+
+    @property
+    def info(self) -> AgentInfo: ...
+
+    @property
+    def input_field(self) -> str | None:
+        """Field of the state that takes the person's content; None: the `messages` channel does."""
+        ...
+
+    async def plan(self, run: Run) -> Plan:
+        """The graph for one attempt. Its middleware finds the observer in `configurable` under `OBSERVER_KEY`."""
+        ...
+
+    async def shape(self) -> Pregel[Any, Any, Any, Any]:
+        """A graph with the same nodes and channels, to read a thread by."""
+        ...
+
+
+class LangGraphAgent:
+    """`ports.agent.Agent` over a `GraphSource`."""
+
+    def __init__(self, source: GraphSource, store: Store, clock: Clock) -> None:
+        self._source, self._store, self._clock = source, store, clock
+
+    @property
+    def info(self) -> AgentInfo:
+        return self._source.info
+
+    def compose(self, messages: list[InputMessage]) -> Any:
+        field = self._source.input_field
+        return chat_input(messages) if field is None else field_input(field, messages)
+
+    async def attempt(self, attempt: Attempt) -> Outcome:
+        run = attempt.run
+        try:
+            plan = await self._source.plan(run)
+        except Exception as error:
+            failure = classify(error, now=self._clock.now())
+            return Failed(failure.code, failure.message)
+        first = 1
+        if run.attempt > 1:
+            first += await attempt.recorder.read(lambda tx: tx.count(Table.RUN_STEPS, {"run_id": run.id}))
+        observer = Observer(run, attempt.live, self._clock, first_num=first, model_name=plan.model_name)
+        saver = Checkpointer(attempt.recorder, step_rows=observer.step_rows, on_commit=observer.stored)
+        if plan.model_name:
+            attempt.live.set("/model", plan.model_name)
+        return await AttemptRun(attempt, plan, self._clock, observer, saver).carry_out()
+
+    async def pending(self, conversation_id: str) -> tuple[str, ...]:
+        graph = await self._reading()
+        state = await graph.aget_state({"configurable": {"thread_id": conversation_id}})
+        return tuple(state.next)
+
+    async def checkpoints(self, conversation_id: str) -> list[CheckpointSummary]:
+        graph = await self._reading()
+        found: list[CheckpointSummary] = []
+        async for state in graph.aget_state_history({"configurable": {"thread_id": conversation_id}}):
+            metadata: dict[str, Any] = dict(state.metadata or {})
+            values = state.values if isinstance(state.values, dict) else {}
+            messages = values.get("messages")
+            messages = messages if isinstance(messages, list) else []
+            last = messages[-1] if messages else None
+            found.append(
+                CheckpointSummary(
+                    checkpoint_id=state.config["configurable"]["checkpoint_id"],
+                    step=metadata.get("step", 0),
+                    source=metadata.get("source", ""),
+                    next=tuple(state.next),
+                    run_id=metadata.get("run_id"),
+                    created_at=datetime.fromisoformat(state.created_at or _NEVER),
+                    message_count=len(messages),
+                    last_message=None
+                    if last is None
+                    else {"id": last.id, "role": role_of(last), "content": last.content},
+                )
+            )
+        found.reverse()
+        return found
+
+    async def _reading(self) -> Pregel[Any, Any, Any, Any]:
+        graph = await self._source.shape()
+        return graph.copy(update={"checkpointer": Checkpointer(self._store)})

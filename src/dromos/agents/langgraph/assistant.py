@@ -1,0 +1,248 @@
+"""The built-in agent: a model that may call every tool of the toolbox, one task per call.
+
+Graphs are compiled once per model and set of tools. What concerns one attempt (its run, its observer) comes through
+`configurable`. A tool's failure of any kind is a result that the model reads; it never cancels its siblings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.tools import StructuredTool
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.pregel import Pregel
+from langgraph.types import Command
+
+from dromos.agents.langgraph.attempt_run import DEFAULT_STEP_LIMIT, OBSERVER_KEY, RUN_KEY, Plan
+from dromos.agents.langgraph.chat_models import ChatModels
+from dromos.agents.langgraph.failures import safe_text
+from dromos.agents.langgraph.message_rows import clean
+from dromos.agents.langgraph.model_choice import LOCAL, SCRIPTED, ModelSelector
+from dromos.agents.langgraph.observer import Observer
+from dromos.domain.effects import call_key
+from dromos.domain.reasons import ErrorCode
+from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
+from dromos.domain.runs import Run
+from dromos.domain.text import clean_json
+from dromos.ports.agent import AgentInfo, ModelChoice
+from dromos.ports.clock import Ids
+from dromos.ports.tool import Toolbox, ToolContext, ToolSpec
+
+PROMPT = "You are a helpful assistant. Answer clearly and to the point. Use a tool where it helps, and say what you did."
+SMALL_PROMPT = "You are a friendly assistant. Answer in one to three short, simple sentences."
+SMALL_HISTORY_CHARS = 6000
+"""What the small local model can read: the newest messages up to this many characters."""
+_GRAPHS_KEPT = 16
+_INVALID = "dromos_invalid_arguments"
+
+
+class AssistantSource:
+    """`GraphSource` of the built-in agent."""
+
+    input_field: str | None = None
+
+    def __init__(
+        self,
+        selector: ModelSelector,
+        models: ChatModels,
+        toolbox: Toolbox,
+        ids: Ids,
+        *,
+        name: str = "assistant",
+        step_limit: int = DEFAULT_STEP_LIMIT,
+        policies: Mapping[ErrorCode, RetryPolicy] = DEFAULT_POLICIES,
+    ) -> None:
+        self._selector, self._models, self._toolbox, self._ids = selector, models, toolbox, ids
+        self._name, self._step_limit, self._policies = name, step_limit, policies
+        self._graphs: dict[str, Pregel[Any, Any, Any, Any]] = {}
+        self._choice: ModelChoice | None = None
+
+    @property
+    def info(self) -> AgentInfo:
+        return AgentInfo(
+            self._name, "Answers, and uses the configured tools.", "langgraph", model=self._choice
+        )
+
+    async def choose(self) -> ModelChoice:
+        """The model a run without a wish of its own would get now."""
+        self._choice = await self._selector.choose()
+        return self._choice
+
+    async def plan(self, run: Run) -> Plan:
+        choice = await self._selector.choose(run.model)
+        if run.model is None:
+            self._choice = choice
+        model = await self._models.get(choice.name)
+        specs = () if choice.name == LOCAL else tuple(await self._toolbox.specs())
+        return Plan(
+            graph=self._graph(choice.name, model, specs),
+            model_name=choice.name,
+            step_limit=self._step_limit,
+            policies=self._policies,
+        )
+
+    async def shape(self) -> Pregel[Any, Any, Any, Any]:
+        return self._graph(SCRIPTED, await self._models.get(SCRIPTED), ())
+
+    def _graph(
+        self, name: str, model: BaseChatModel, specs: Sequence[ToolSpec]
+    ) -> Pregel[Any, Any, Any, Any]:
+        key = _digest(name, id(model), specs)
+        graph = self._graphs.pop(key, None)
+        if graph is None:
+            graph = create_agent(
+                model,
+                tools=[_tool(spec) for spec in specs],
+                system_prompt=SMALL_PROMPT if name == LOCAL else PROMPT,
+                middleware=[_Turns(self._toolbox, self._ids, specs, small=name == LOCAL)],
+            )
+        self._graphs[key] = graph  # newest last
+        while len(self._graphs) > _GRAPHS_KEPT:
+            del self._graphs[next(iter(self._graphs))]
+        return graph
+
+
+class _Turns(AgentMiddleware[Any, Any, Any]):
+    """Puts the model's answers in order before they are stored, and carries tool calls to the toolbox."""
+
+    def __init__(self, toolbox: Toolbox, ids: Ids, specs: Sequence[ToolSpec], *, small: bool) -> None:
+        super().__init__()
+        self._toolbox, self._ids, self._small = toolbox, ids, small
+        self._read_only = frozenset(spec.name for spec in specs if spec.annotations.read_only)
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        messages = request.messages
+        if self._small:
+            request = request.override(messages=_newest(messages, SMALL_HISTORY_CHARS))
+        response = await handler(request)
+        for message in response.result:
+            if isinstance(message, AIMessage):
+                self._put_in_order(message, messages)
+        return response
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        call = request.tool_call
+        name, call_id = call["name"], call["id"] or ""
+        configurable = request.runtime.config["configurable"]
+        run: Run = configurable[RUN_KEY]
+        observer: Observer = configurable[OBSERVER_KEY]
+        message, position = _asked_by(request.state["messages"], call_id)
+        key = call_key(run.conversation_id, message.id or "", position)
+        wrong = message.additional_kwargs.get(_INVALID, {}).get(call_id)
+        if wrong is not None:
+            return _result(name, call_id, f"The arguments are not valid JSON: {wrong}", failed=True)
+        ns = str(configurable.get("checkpoint_ns", ""))
+        step_id = self._ids.new()
+        observer.tool_started(step_id, name, call["args"], ns=ns, read_only=name in self._read_only)
+        context = ToolContext(
+            run_id=run.id,
+            conversation_id=run.conversation_id,
+            tool_call_id=call_id,
+            idempotency_key=key,
+            on_progress=lambda progress: observer.tool_progress(step_id, progress),
+        )
+        try:
+            outcome = await self._toolbox.call(name, call["args"], context)
+        except Exception as error:
+            text = f"The tool failed: {type(error).__name__}: {safe_text(error)}"
+            observer.tool_ended(step_id, text, failed=True)
+            return _result(name, call_id, text, failed=True)
+        observer.tool_ended(step_id, outcome.text, failed=outcome.is_error)
+        return _result(name, call_id, outcome.text, failed=outcome.is_error, structured=outcome.structured)
+
+    def _put_in_order(self, message: AIMessage, history: Sequence[BaseMessage]) -> None:
+        """An id of its own, call ids that the thread does not have yet, broken calls as calls, clean text."""
+        if message.id is None or any(message.id == earlier.id for earlier in history):
+            message.id = f"msg_{self._ids.new()}"
+        for broken in message.invalid_tool_calls:
+            call_id = broken.get("id") or f"call_{self._ids.new()}"
+            message.tool_calls.append(
+                {"name": broken.get("name") or "unknown", "args": {}, "id": call_id, "type": "tool_call"}
+            )
+            message.additional_kwargs.setdefault(_INVALID, {})[call_id] = str(broken.get("args"))[:500]
+        if message.invalid_tool_calls:
+            message.invalid_tool_calls = []
+        if message.tool_calls:
+            self._own_call_ids(message, history)
+        clean([message])
+
+    def _own_call_ids(self, message: AIMessage, history: Sequence[BaseMessage]) -> None:
+        taken = {
+            call["id"] for earlier in history if isinstance(earlier, AIMessage) for call in earlier.tool_calls
+        }
+        invalid = message.additional_kwargs.get(_INVALID, {})
+        for call in message.tool_calls:
+            if not call["id"] or call["id"] in taken:
+                fresh = f"call_{self._ids.new()}"
+                if call["id"] in invalid:
+                    invalid[fresh] = invalid[call["id"]]
+                call["id"] = fresh
+            taken.add(call["id"])
+
+
+def _asked_by(messages: Sequence[BaseMessage], call_id: str) -> tuple[AIMessage, int]:
+    """The stored assistant message that made the call, and the call's position in it."""
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            for position, call in enumerate(message.tool_calls):
+                if call["id"] == call_id:
+                    return message, position
+    raise LookupError(f"no message of the thread asks for the call {call_id}")
+
+
+def _result(name: str, call_id: str, text: str, *, failed: bool, structured: Any = None) -> ToolMessage:
+    return ToolMessage(
+        content=text,
+        name=name,
+        tool_call_id=call_id,
+        status="error" if failed else "success",
+        artifact=None if structured is None else clean_json(structured)[0],
+    )
+
+
+def _tool(spec: ToolSpec) -> StructuredTool:
+    async def through_the_toolbox(**arguments: Any) -> str:
+        raise RuntimeError(f"{spec.name} is called through the toolbox only")
+
+    return StructuredTool(
+        name=spec.name,
+        description=spec.description or spec.name,
+        args_schema=dict(spec.input_schema),
+        coroutine=through_the_toolbox,
+    )
+
+
+def _newest(messages: Sequence[Any], limit: int) -> list[Any]:
+    """The newest messages that fit into `limit` characters, at least one, beginning with a person's."""
+    kept: list[Any] = []
+    length = 0
+    for message in reversed(messages):
+        length += len(str(message.text))
+        if kept and length > limit:
+            break
+        kept.append(message)
+    kept.reverse()
+    while len(kept) > 1 and kept[0].type != "human":
+        kept.pop(0)
+    return kept
+
+
+def _digest(name: str, model: int, specs: Sequence[ToolSpec]) -> str:
+    told = [[spec.name, spec.description, spec.input_schema, spec.annotations.read_only] for spec in specs]
+    body = orjson.dumps([name, model, told], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,216 @@
+"""One attempt of one run on one graph: from where its thread stands to an outcome.
+
+LangGraph resumes by itself where the same input comes again under the same `run_id`; so every pass, of this attempt
+or of a later one, hands it the same. Failures that may pass by are tried again here, after short waits; for long ones
+the slot is given back. It must not know queues, leases or HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from langgraph.errors import GraphDrained
+from langgraph.pregel import Pregel
+from langgraph.runtime import RunControl
+
+from dromos.agents.langgraph.answers import store_answer
+from dromos.agents.langgraph.checkpointer import Checkpointer
+from dromos.agents.langgraph.failures import Failure, classify, safe_text
+from dromos.agents.langgraph.observer import Observer
+from dromos.domain.errors import Unavailable
+from dromos.domain.reasons import ErrorCode, Reason
+from dromos.domain.retries import DEFAULT_POLICIES, Retry, RetryPolicy, next_try
+from dromos.domain.runs import Run
+from dromos.ports.agent import Attempt, Drained, Failed, Finished, Outcome, Parked, TryLater
+from dromos.ports.clock import Clock
+from dromos.ports.store import ReadTx, Row, Table, Tx
+
+DEFAULT_STEP_LIMIT = 25
+OBSERVER_KEY = "__dromos_observer"
+RUN_KEY = "__dromos_run"
+"""Keys of `configurable` under which a graph of ours finds the attempt's observer and its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph made ready for one attempt. `extras` go into `configurable` for the graph itself."""
+
+    graph: Pregel[Any, Any, Any, Any]
+    model_name: str = ""
+    output: str | None = None
+    step_limit: int = DEFAULT_STEP_LIMIT
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    policies: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
+
+
+class _Drain(RunControl):
+    """LangGraph looks here before each step."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: asyncio.Event) -> None:
+        super().__init__()
+        self._event = event
+
+    @property
+    def drain_requested(self) -> bool:
+        return self._event.is_set()
+
+
+class AttemptRun:
+    """Use once: `await AttemptRun(…).carry_out()`."""
+
+    def __init__(
+        self, attempt: Attempt, plan: Plan, clock: Clock, observer: Observer, saver: Checkpointer
+    ) -> None:
+        self.attempt, self.plan, self.clock = attempt, plan, clock
+        self.observer, self.saver = observer, saver
+        self.graph = plan.graph.copy(update={"checkpointer": saver})
+        self.tries: dict[str, int] = dict(attempt.run.tries)
+        self._questions: list[Mapping[str, Any]] = []
+
+    async def carry_out(self) -> Outcome:
+        """Raises `LeaseLost` and cancellation; every other failure is an outcome."""
+        try:
+            outcome = await self._passes()
+        except asyncio.CancelledError:
+            self.attempt.unknown_calls.extend(self.observer.cut())
+            await self._store_left_steps(stopping=True)
+            raise
+        self.observer.cut()
+        await self._store_left_steps()
+        return outcome
+
+    async def _passes(self) -> Outcome:
+        repeated = self.attempt.run.attempt > 1 or self.attempt.run.resume_of is not None
+        while True:
+            commits = self.saver.commits
+            try:
+                return await self._pass(look_first=repeated)
+            except GraphDrained:
+                return Drained()
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                failure = Failure(
+                    ErrorCode.AGENT_FAILURE, f"A part of the agent cancelled itself: {safe_text(error)}"
+                )
+            except Exception as error:
+                failure = self._understand(error)
+            if self.saver.commits > commits:
+                self.tries = {}
+            retry = next_try(failure.code, self.tries, failure.retry_after, self.plan.policies)
+            if retry is None:
+                return Failed(failure.code, failure.message)
+            self.tries = dict(retry.tries)
+            outcome = await self._wait(failure, retry)
+            if outcome is not None:
+                return outcome
+            repeated = True
+
+    async def _pass(self, *, look_first: bool) -> Outcome:
+        run = self.attempt.run
+        limit = run.step_limit or self.plan.step_limit
+        if look_first:
+            done = await self.attempt.recorder.read(lambda tx: _steps_done(tx, run))
+            state = await self.graph.aget_state({"configurable": {"thread_id": run.conversation_id}})
+            if not state.next and (
+                run.resume_of is not None or (state.metadata or {}).get("run_id") == run.id
+            ):
+                return await self._finish()
+            limit -= done
+            if limit < 1:
+                return Failed(ErrorCode.RECURSION_LIMIT, _limit_text(run.step_limit or self.plan.step_limit))
+        self._questions = []
+        extras = {**self.plan.extras, RUN_KEY: run, OBSERVER_KEY: self.observer}
+        config: dict[str, Any] = {
+            "configurable": {"thread_id": run.conversation_id, "run_id": run.id, **extras},
+            "metadata": {"attempt": run.attempt},
+            "recursion_limit": limit,
+            "callbacks": [self.observer],
+        }
+        engine_input = None if run.resume_of is not None else self.attempt.input
+        async for part in self.graph.astream(
+            engine_input,
+            config,  # type: ignore[arg-type]
+            stream_mode=["tasks"],
+            durability="sync",
+            version="v2",
+            control=_Drain(self.attempt.drain),
+        ):
+            self.observer.on_task(part["data"])
+            self._questions.extend(part["data"].get("interrupts") or ())
+        await self.saver.settled()
+        if self._questions:
+            return Parked(Reason.QUESTION_ASKED, tuple(map(_question, self._questions)))
+        return await self._finish()
+
+    async def _finish(self) -> Outcome:
+        if self.plan.output is not None:
+            run = self.attempt.run
+            state = await self.graph.aget_state({"configurable": {"thread_id": run.conversation_id}})
+            answer = state.values.get(self.plan.output)
+            await self.attempt.recorder.write(lambda tx, owned: store_answer(tx, owned, answer))
+        return Finished()
+
+    def _understand(self, error: Exception) -> Failure:
+        from_model = any(link is error for link in self.observer.model_errors) or any(
+            link is error.__cause__ for link in self.observer.model_errors if error.__cause__ is not None
+        )
+        self.observer.model_errors.clear()
+        failure = classify(error, from_model=from_model, now=self.clock.now())
+        if failure.code is ErrorCode.RECURSION_LIMIT:
+            limit = self.attempt.run.step_limit or self.plan.step_limit
+            return Failure(failure.code, _limit_text(limit))
+        return failure
+
+    async def _wait(self, failure: Failure, retry: Retry) -> Outcome | None:
+        """Wait inside the step, or give the slot back; an outcome ends the attempt."""
+        then = f"try {retry.attempt} of {retry.of_attempts}"
+        next_at = self.clock.now() + timedelta(seconds=retry.delay)
+        self.observer.retrying(failure.code.value, retry.attempt, retry.of_attempts, next_at)
+        if retry.hand_back:
+            limited = failure.code is ErrorCode.MODEL_RATE_LIMITED
+            reason = Reason.RATE_LIMITED if limited else Reason.RETRY_BACKOFF
+            return TryLater(reason, retry.delay, retry.tries, then)
+        try:
+            async with asyncio.timeout(retry.delay):
+                await self.attempt.drain.wait()
+        except TimeoutError:
+            return None
+        return Drained()
+
+    async def _store_left_steps(self, *, stopping: bool = False) -> None:
+        """Records of steps that no checkpoint took. They are history; without them the run ends all the same."""
+        rows = self.observer.left_rows()
+        if not rows:
+            return
+
+        def store(tx: Tx, _: Run) -> None:
+            for row in rows:
+                tx.upsert(Table.RUN_STEPS, row)
+
+        try:
+            await self.attempt.recorder.write(store, while_cancelling=stopping)
+        except Unavailable:
+            return
+
+
+def _steps_done(tx: ReadTx, run: Run) -> int:
+    return tx.count(Table.CHECKPOINTS, {"run_id": run.id, "checkpoint_ns": "", "source": "loop"})
+
+
+def _limit_text(limit: int) -> str:
+    return f"The run took {limit} steps, its limit. Its work is kept; continue it with a fresh limit."
+
+
+def _question(interrupt: Any) -> Row:
+    value = interrupt["value"] if isinstance(interrupt, Mapping) else interrupt.value
+    number = interrupt["id"] if isinstance(interrupt, Mapping) else interrupt.id
+    prompt = value if isinstance(value, str) else safe_text(value)
+    return {"kind": "question", "prompt": prompt, "arguments": {"interrupt": number}}

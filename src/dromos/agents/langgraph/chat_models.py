@@ -1,0 +1,93 @@
+"""Chat models by name, built once and kept: the clients hold open connections.
+
+The clients' own retries are off: how often a call is tried again is decided in one place, with the run's count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+
+from dromos.agents.langgraph.failures import ModelFault, safe_text
+from dromos.agents.langgraph.local_model import LocalModel
+from dromos.agents.langgraph.model_choice import LOCAL, SCRIPTED, ModelSelector
+from dromos.domain.reasons import ErrorCode
+
+
+class ChatModels:
+    """`environ` holds the providers' own variables (OPENAI_API_KEY, OPENAI_BASE_URL, …)."""
+
+    def __init__(self, selector: ModelSelector, local: LocalModel, environ: Mapping[str, str]) -> None:
+        self._selector, self._local, self._environ = selector, local, environ
+        self._built: dict[str, BaseChatModel] = {}
+
+    async def get(self, name: str) -> BaseChatModel:
+        """The model called `provider:model`, `local:…` or `scripted`. Raises `ModelFault` with the cure."""
+        if name == LOCAL:
+            address = await self._local.start()
+            return self._kept(f"{name}@{address}", lambda: self._local_client(address))
+        return self._kept(name, lambda: self._build(name))
+
+    def _kept(self, key: str, build: Any) -> BaseChatModel:
+        model = self._built.get(key)
+        if model is None:
+            model = self._built[key] = build()
+        return model
+
+    def _build(self, name: str) -> BaseChatModel:
+        if name == SCRIPTED:
+            from dromos.agents.langgraph.scripted.chat_model import ScriptedChatModel
+
+            return ScriptedChatModel()
+        provider, found, model = name.partition(":")
+        if not found or not provider or not model:
+            raise ModelFault(
+                ErrorCode.CONFIG_INVALID,
+                f"The model {name!r} is not written as provider:model, for example openai:gpt-5 or ollama:qwen3.",
+            )
+        try:
+            return self._client(provider, model)
+        except ImportError as error:
+            raise ModelFault(
+                ErrorCode.CONFIG_INVALID, f"The model {name!r} needs another package: {safe_text(error)}"
+            ) from error
+        except Exception as error:
+            text = safe_text(error)
+            code = ErrorCode.MODEL_AUTH if "key" in text.lower() else ErrorCode.CONFIG_INVALID
+            raise ModelFault(code, f"The model {name!r} cannot be used: {text}") from error
+
+    def _client(self, provider: str, model: str) -> BaseChatModel:
+        options: dict[str, Any] = {}
+        if provider == "openai":
+            options = {"max_retries": 0, "stream_usage": True}
+            base_url = self._environ.get("OPENAI_BASE_URL") or self._environ.get("OPENAI_API_BASE")
+            if base_url:
+                options["base_url"] = base_url
+            key = self._environ.get("OPENAI_API_KEY")
+            if key or base_url:
+                options["api_key"] = key or "none"  # a server of one's own often wants none
+        elif provider == "anthropic":
+            options = {"max_retries": 0}
+        elif provider == "ollama":
+            options = {"base_url": self._selector.ollama_url}
+        else:
+            options = {"max_retries": 0}
+        from langchain.chat_models import init_chat_model
+
+        return init_chat_model(model, model_provider=provider, **options)
+
+    def _local_client(self, address: str) -> BaseChatModel:
+        from langchain_openai import ChatOpenAI
+        from pydantic import SecretStr
+
+        return ChatOpenAI(
+            model=LOCAL.partition(":")[2],
+            base_url=address,
+            api_key=SecretStr("none"),
+            max_retries=0,
+            stream_usage=True,
+            temperature=0.2,
+            max_completion_tokens=400,
+        )
