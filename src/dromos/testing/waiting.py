@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -34,9 +34,21 @@ async def within(seconds: float, awaitable: Awaitable[T], what: str = "the resul
         raise NotSeenInTimeError(f"{what} did not come within {seconds:g} s") from None
 
 
+@overload
 async def eventually(
-    check: Callable[[], T | Awaitable[T]], *, seconds: float = 10.0, what: str, every: float = 0.02
-) -> T:
+    check: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 10.0, what: str, every: float = 0.02
+) -> T: ...
+
+
+@overload
+async def eventually(
+    check: Callable[[], T], *, seconds: float = 10.0, what: str, every: float = 0.02
+) -> T: ...
+
+
+async def eventually(
+    check: Callable[[], Any], *, seconds: float = 10.0, what: str, every: float = 0.02
+) -> Any:
     """Ask `check` until it answers something true, and return that.
 
     For conditions outside this process (a file, another server), which send no event. A failed assertion and
@@ -50,10 +62,11 @@ async def eventually(
         seen: object
         try:
             answer = check()
-            result = await answer if inspect.isawaitable(answer) else answer
-            if result:
-                return result
-            seen = result
+            if inspect.isawaitable(answer):
+                answer = await within(max(end - clock.time(), every), answer, f"one answer about {what}")
+            if answer:
+                return answer
+            seen = answer
         except (AssertionError, OSError) as not_yet:
             seen = not_yet
         if clock.time() >= end:

@@ -175,9 +175,9 @@ def describe(problem: BaseException) -> str:
         problem = problem.exceptions[0]
     match problem:
         case FileNotFoundError():
-            return f"its command was not found ({problem.filename})"
+            return "its command or its working folder was not found"
         case PermissionError():
-            return f"its command may not be executed ({problem.filename})"
+            return "its command may not be executed"
         case httpx2.ConnectError():
             return "the connection was refused or its host is unknown"
         case httpx2.HTTPError():
