@@ -129,7 +129,7 @@ class Statements:
         query = sa.select(*(source.c[name] for name in names)).where(*self._conditions(table, shape, binds))
         query = query.order_by(*(_ordered(source, name) for name in order))
         if limited:
-            query = query.limit(binds.value(sa.Integer(), None))
+            query = _limited(query, binds)
         if locked:
             query = query.with_for_update()
         return self._compile(key, query, binds, [source.c[name] for name in names])
@@ -227,9 +227,9 @@ class Statements:
             sa.select(*(runs.c[name] for name in RUN_COLUMNS))
             .where(*_with_status((RunStatus.QUEUED.value,)), due, *chosen, ~being_deleted)
             .order_by(runs.c.created_at, runs.c.id)
-            .limit(binds.value(sa.Integer(), None))
             .with_for_update(of=runs, skip_locked=True)
         )
+        query = _limited(query, binds)
         return self._compile(key, query, binds, list(query.selected_columns))
 
     def orphans(self) -> Statement:
@@ -246,8 +246,8 @@ class Statements:
             sa.select(*(runs.c[name] for name in RUN_COLUMNS))
             .where(*_with_status(tuple(sorted(status.value for status in OWNED))), ~alive)
             .order_by(runs.c.created_at, runs.c.id)
-            .limit(binds.value(sa.Integer(), None))
         )
+        query = _limited(query, binds)
         return self._compile(key, query, binds, list(query.selected_columns))
 
     # --- building -----------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class Statements:
         decoders = ((index, decoder(column.type)) for index, column in enumerate(returned))
         statement = Statement(
             sql=str(compiled),
-            take=tuple(binds.place(name, compiled.params) for name in compiled.positiontup or ()),
+            take=tuple(binds.place(name) for name in compiled.positiontup or ()),
             names=tuple(column.name for column in returned),
             decoders=tuple((index, convert) for index, convert in decoders if convert is not None),
         )
@@ -306,13 +306,15 @@ class _Binds:
         self._converters.append(convert)
         return sa.bindparam(name, type_=kind)
 
-    def place(self, name: str, constants: dict[str, Any]) -> tuple[int, Converter | None]:
-        """Where the value of a parameter comes from; one that SQLAlchemy added is a constant."""
-        if name[0] == "p" and name[1:].isdecimal():
-            index = int(name[1:])
-            return index, self._converters[index]
-        constant = constants[name]
-        return 0, lambda _: constant
+    def place(self, name: str) -> tuple[int, Converter | None]:
+        """Where the value of a parameter comes from, by its name in the compiled statement."""
+        index = int(name.removeprefix("p"))
+        return index, self._converters[index]
+
+
+def _limited(query: sa.Select[Any], binds: _Binds) -> sa.Select[Any]:
+    # SQLite's compiler would bind an offset of its own
+    return query.limit(binds.value(sa.Integer(), None)).offset(sa.literal_column("0"))
 
 
 def _compared(column: sa.Column[Any], operator: str, binds: _Binds) -> ColumnElement[bool]:
@@ -337,8 +339,11 @@ def _compared(column: sa.Column[Any], operator: str, binds: _Binds) -> ColumnEle
 
 
 def _with_status(statuses: tuple[str, ...]) -> Iterable[ColumnElement[bool]]:
+    if not statuses:
+        yield sa.false()
+        return
     yield runs.c.status.in_([sa.literal_column(f"'{status}'") for status in statuses])
-    if statuses and LIVE_STATUSES.issuperset(statuses):
+    if LIVE_STATUSES.issuperset(statuses):
         yield LIVE  # type: ignore[misc]  # word for word the index's own condition, so that SQLite uses it
 
 
