@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 import structlog
 
-from dromos.domain.errors import Unavailable
+from dromos.domain.errors import LeaseLost, Unavailable
+from dromos.domain.reasons import ErrorCode
+from dromos.domain.runs import Fence
+from dromos.domain.statuses import RunStatus
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.contract import Claimed
-from dromos.ports.agent import Agents
+from dromos.ports.agent import Agents, Failed
 from dromos.ports.clock import Clock, Ids
 from dromos.ports.live import LiveDocuments
-from dromos.ports.store import LeaseKeeper
+from dromos.ports.store import In, LeaseKeeper, Table
 from dromos.ports.wakeup import WORK, Wakeup
 from dromos.worker.attempt import AttemptRunner
 from dromos.worker.heartbeat import Heartbeat
@@ -191,13 +194,32 @@ class Worker:
             self._work.set()
 
     async def _sweep_loop(self) -> None:
+        strays: set[Fence] = set()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
                 await self._lifecycle.sweep()
+                strays = await self._end_strays(strays)
             except Unavailable as error:
                 log.warning("worker.store_away", detail=error.detail)
             self._work.set()
+
+    async def _end_strays(self, seen_before: set[Fence]) -> set[Fence]:
+        """Runs that the rows call ours and nobody here carries out, twice in a row: a fault of ours gets an end."""
+        owned = {"owner_id": self.owner_id, "status": In((RunStatus.RUNNING, RunStatus.CANCELLING))}
+        rows = await self._lifecycle.store.read(
+            lambda tx: tx.find(Table.RUNS, owned, columns=("id", "epoch"))
+        )
+        at_work = {runner.claimed.fence for runner in self._running.values()}
+        strays = {Fence(row["id"], row["epoch"]) for row in rows} - at_work
+        for fence in strays & seen_before:
+            log.error("worker.stray_run", run_id=fence.run_id)
+            message = "Its attempt was lost inside the worker; the log says more. Continue goes on from the last step."
+            try:
+                await self._lifecycle.end_attempt(fence, Failed(ErrorCode.INTERNAL, message), None)
+            except LeaseLost:
+                continue  # it ended meanwhile
+        return strays
 
     def _look_again_in(self, seconds: float) -> None:
         self._loop.call_later(seconds, self._work.set)
