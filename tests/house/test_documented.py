@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator
 
 import typer.main
 
+from dromos.api import problems
 from dromos.cli.app import app
 from dromos.domain import errors
 from dromos.domain.events import EventType
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.statuses import FollowupStatus, RunStatus, TriggerStatus, WhenBusy
 from dromos.settings import OTHER_VARIABLES, SETTINGS
-from tests.house.repository import DOCS
+from tests.house.repository import DOCS, SOURCE, modules
 
 
 def _missing(names: Iterable[str], *documents: str) -> list[str]:
@@ -61,6 +62,23 @@ def test_each_code_of_a_refusal_is_explained() -> None:
 
     codes = {kind.code for root in (errors.Refusal, errors.Unavailable) for kind in tree(root)}  # type: ignore[attr-defined]
     assert _missing(codes, "errors.md") == []
+
+
+def test_each_code_the_http_door_itself_answers_with_is_explained() -> None:
+    source = "\n".join(path.read_text() for path in (SOURCE / "api").rglob("*.py"))
+    codes = set(re.findall(r"RefusedByDoor\(\s*\d+,\s*\"(\w+)\"", source)) | set(problems._CODES.values())
+    assert codes
+    assert _missing(codes, "errors.md") == []
+
+
+def test_each_metric_is_explained() -> None:
+    source = "\n".join(path.read_text() for path in modules())
+    shown = {
+        f"{name}_total" if kind == "Counter" else name
+        for kind, name in re.findall(r"\b(Counter|Gauge|Histogram)\(\s*\"(dromos_\w+)\"", source)
+    }
+    assert shown
+    assert _missing(shown, "operations.md") == []
 
 
 def test_each_command_is_explained() -> None:
