@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from langgraph.pregel import Pregel
 
-from dromos.agents.langgraph.answers import chat_input, field_input
+from dromos.agents.engine_input import chat_input, field_input
 from dromos.agents.langgraph.attempt_run import AttemptRun, Plan
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.failures import classify
@@ -21,7 +21,6 @@ from dromos.domain.runs import Run
 from dromos.ports.agent import AgentInfo, Attempt, CheckpointSummary, Failed, InputMessage, Outcome
 from dromos.ports.clock import Clock
 from dromos.ports.store import Store, Table
-
 
 _NEVER = "1970-01-01T00:00:00+00:00"
 
@@ -75,6 +74,14 @@ class LangGraphAgent:
         if plan.model_name:
             attempt.live.set("/model", plan.model_name)
         return await AttemptRun(attempt, plan, self._clock, observer, saver).carry_out()
+
+    async def fault(self) -> str | None:
+        """Why no run of this agent can work; None where its graph is fine."""
+        try:
+            await self._source.shape()
+        except Exception as error:
+            return classify(error, now=self._clock.now()).message
+        return None
 
     async def pending(self, conversation_id: str) -> tuple[str, ...]:
         graph = await self._reading()

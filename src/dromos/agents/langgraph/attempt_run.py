@@ -115,7 +115,8 @@ class AttemptRun:
 
     async def _pass(self, *, look_first: bool) -> Outcome:
         run = self.attempt.run
-        limit = run.step_limit or self.plan.step_limit
+        limit = self._limit
+        recursion = limit + 1  # LangGraph counts the taking in of the input too
         if look_first:
             done = await self.attempt.recorder.read(lambda tx: _steps_done(tx, run))
             state = await self.graph.aget_state({"configurable": {"thread_id": run.conversation_id}})
@@ -123,15 +124,17 @@ class AttemptRun:
                 run.resume_of is not None or (state.metadata or {}).get("run_id") == run.id
             ):
                 return await self._finish()
-            limit -= done
-            if limit < 1:
-                return Failed(ErrorCode.RECURSION_LIMIT, _limit_text(run.step_limit or self.plan.step_limit))
+            if done >= limit:
+                return Failed(ErrorCode.RECURSION_LIMIT, _limit_text(limit))
+            if state.next:
+                at_input = (state.metadata or {}).get("source") == "input"
+                recursion = max(limit - done - (0 if at_input else 1), 1)
         self._questions = []
         extras = {**self.plan.extras, RUN_KEY: run, OBSERVER_KEY: self.observer}
         config: dict[str, Any] = {
             "configurable": {"thread_id": run.conversation_id, "run_id": run.id, **extras},
             "metadata": {"attempt": run.attempt},
-            "recursion_limit": limit,
+            "recursion_limit": recursion,
             "callbacks": [self.observer],
         }
         engine_input = None if run.resume_of is not None else self.attempt.input
@@ -158,6 +161,10 @@ class AttemptRun:
             await self.attempt.recorder.write(lambda tx, owned: store_answer(tx, owned, answer))
         return Finished()
 
+    @property
+    def _limit(self) -> int:
+        return self.attempt.run.step_limit or self.plan.step_limit
+
     def _understand(self, error: Exception) -> Failure:
         from_model = any(link is error for link in self.observer.model_errors) or any(
             link is error.__cause__ for link in self.observer.model_errors if error.__cause__ is not None
@@ -165,8 +172,7 @@ class AttemptRun:
         self.observer.model_errors.clear()
         failure = classify(error, from_model=from_model, now=self.clock.now())
         if failure.code is ErrorCode.RECURSION_LIMIT:
-            limit = self.attempt.run.step_limit or self.plan.step_limit
-            return Failure(failure.code, _limit_text(limit))
+            return Failure(failure.code, _limit_text(self._limit))
         return failure
 
     async def _wait(self, failure: Failure, retry: Retry) -> Outcome | None:
@@ -202,7 +208,9 @@ class AttemptRun:
 
 
 def _steps_done(tx: ReadTx, run: Run) -> int:
-    return tx.count(Table.CHECKPOINTS, {"run_id": run.id, "checkpoint_ns": "", "source": "loop"})
+    """Steps that this run has stored; the taking in of its input is none."""
+    where = {"thread_id": run.conversation_id, "run_id": run.id, "checkpoint_ns": "", "source": "loop"}
+    return max(tx.count(Table.CHECKPOINTS, where) - (1 if run.resume_of is None else 0), 0)
 
 
 def _limit_text(limit: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import ormsgpack
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -23,7 +24,6 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     get_serializable_checkpoint_metadata,
 )
-from langchain_core.messages import BaseMessage
 
 from dromos.agents.langgraph import thread_upkeep
 from dromos.agents.langgraph.blocking_saver import BlockingSaver

@@ -8,7 +8,7 @@ complete. Records of steps are handed to the checkpointer, which stores them wit
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID

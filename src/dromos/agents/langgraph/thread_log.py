@@ -58,10 +58,10 @@ class ThreadLog:
         """The tail of `value` if it is the stored list with messages added, else None. Looks only at identity."""
         count = len(self.messages)
         head = value[:count]
-        if len(head) == count and all(map(is_, head, self.messages)):
-            if all(map(is_, map(_content_of, head), self.contents)):
-                return list(value[count:])
-        return None
+        if len(head) < count or not all(map(is_, head, self.messages)):
+            return None
+        unchanged = all(map(is_, map(_content_of, head), self.contents))
+        return list(value[count:]) if unchanged else None
 
     def diff(self, value: Sequence[Any]) -> list[Entry]:
         """Every element of `value` (all `is_storable`), matched with what is stored by object and id."""

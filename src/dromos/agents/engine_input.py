@@ -1,0 +1,43 @@
+"""What goes into an engine: the messages of a run as its one input. Plain JSON; knows no framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from dromos.ports.agent import InputMessage
+
+
+def chat_input(messages: list[InputMessage]) -> dict[str, Any]:
+    """Engine input of a graph with a `messages` channel, as JSON."""
+    return {"messages": [_message(message) for message in messages]}
+
+
+def field_input(field: str, messages: list[InputMessage]) -> dict[str, Any]:
+    """Engine input of a graph that takes the person's content, or its JSON object, in one field."""
+    contents = [message.content for message in messages if message.role == "user"]
+    if len(contents) == 1:
+        return {field: _object_in(contents[0])}
+    if all(isinstance(content, str) for content in contents):
+        return {field: "\n\n".join(contents)}
+    return {field: _object_in(contents[-1])}
+
+
+def _message(message: InputMessage) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": message.role, "content": message.content, "id": message.id}
+    for name in ("tool_call_id", "name", "status"):
+        value = getattr(message, name)
+        if value is not None:
+            made[name] = value
+    return made
+
+
+def _object_in(content: Any) -> Any:
+    if isinstance(content, str) and content.lstrip().startswith("{"):
+        try:
+            found = orjson.loads(content)
+        except ValueError:
+            return content
+        return found if isinstance(found, dict) else content
+    return content

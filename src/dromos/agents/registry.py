@@ -1,0 +1,222 @@
+"""The agents of this server by name. LangGraph and LangChain are loaded at the first use, not at start.
+
+Three kinds of entry: the built-in assistant, agents of `dromos.toml`, and the graphs of an existing `langgraph.json`.
+A broken one is listed with what is wrong with it, and its runs end with CONFIG_INVALID; the others work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dromos.agents.langgraph_json import GraphEntry
+from dromos.domain.errors import Unavailable
+from dromos.domain.reasons import ErrorCode
+from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
+from dromos.ports.agent import (
+    Agent,
+    AgentInfo,
+    Attempt,
+    CheckpointSummary,
+    Failed,
+    InputMessage,
+    ModelChoice,
+    Outcome,
+)
+from dromos.ports.clock import Clock, Ids
+from dromos.ports.store import Store
+from dromos.ports.tool import Toolbox
+
+if TYPE_CHECKING:
+    from dromos.agents.langgraph.adapter import LangGraphAgent
+    from dromos.agents.langgraph.local_model import LocalModel
+    from dromos.agents.langgraph.model_choice import ModelSelector
+
+ASSISTANT = "assistant"
+DEFAULT_STEP_LIMIT = 25
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """`[agents.NAME]`: `graph` is `module:attribute`, or a file as `langgraph.json` names it."""
+
+    graph: str
+    description: str = ""
+    input: str | None = None
+    output: str | None = None
+    step_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsConfig:
+    """Everything the registry needs to be told. `environ` holds the model providers' own variables."""
+
+    root: Path
+    agents: Mapping[str, AgentConfig] = field(default_factory=dict)
+    default: str | None = None
+    model: str | None = None
+    ollama_host: str | None = None
+    step_limit: int = DEFAULT_STEP_LIMIT
+    policies: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+class AgentRegistry:
+    """`ports.agent.Agents`. `aclose` ends what the agents started."""
+
+    def __init__(
+        self, config: AgentsConfig, *, store: Store, toolbox: Toolbox, clock: Clock, ids: Ids
+    ) -> None:
+        self._config, self._store, self._toolbox = config, store, toolbox
+        self._clock, self._ids = clock, ids
+        self._selector: ModelSelector | None = None
+        self._local: LocalModel | None = None
+        self._agents: dict[str, _LateAgent] = {}
+        if ASSISTANT not in config.agents:
+            info = AgentInfo(ASSISTANT, "Answers, and uses the configured tools.", "langgraph")
+            self._agents[ASSISTANT] = _LateAgent(info, None, self._assistant)
+        for name, entry in config.agents.items():
+            info = AgentInfo(name, entry.description or f"The graph {entry.graph}.", "langgraph")
+            self._agents[name] = _LateAgent(info, entry.input, self._configured(name, entry))
+
+    @property
+    def default(self) -> str:
+        return self._config.default or ASSISTANT
+
+    def get(self, name: str) -> Agent | None:
+        return self._agents.get(name)
+
+    def infos(self) -> list[AgentInfo]:
+        return [agent.info for agent in self._agents.values()]
+
+    async def choose_model(self) -> ModelChoice:
+        """What answers a run that names no model, as things stand now. Raises `Unavailable` with the cure."""
+        from dromos.agents.langgraph.failures import ModelFault
+
+        try:
+            choice = await self._model_selector().choose()
+        except ModelFault as fault:
+            raise Unavailable(str(fault)) from fault
+        if ASSISTANT in self._agents:
+            assistant = self._agents[ASSISTANT]
+            assistant.info = replace(assistant.info, model=choice)
+        return choice
+
+    async def warm_up(self) -> None:
+        """Load what the first run needs, so that it does not wait for imports; faults show in `infos`."""
+        for agent in self._agents.values():
+            await agent.load()
+        try:
+            await self.choose_model()
+        except Unavailable:
+            pass  # told again, with the cure, by whoever asks
+
+    async def aclose(self) -> None:
+        if self._local is not None:
+            await self._local.aclose()
+
+    def _model_selector(self) -> ModelSelector:
+        from dromos.agents.langgraph.model_choice import ModelSelector
+
+        if self._selector is None:
+            self._selector = ModelSelector(
+                self._clock, model=self._config.model, ollama_host=self._config.ollama_host
+            )
+        return self._selector
+
+    def _assistant(self) -> LangGraphAgent:
+        from dromos.agents.langgraph.adapter import LangGraphAgent
+        from dromos.agents.langgraph.assistant import AssistantSource
+        from dromos.agents.langgraph.chat_models import ChatModels
+        from dromos.agents.langgraph.local_model import LocalModel
+
+        self._local = LocalModel()
+        selector = self._model_selector()
+        source = AssistantSource(
+            selector,
+            ChatModels(selector, self._local, self._config.environ),
+            self._toolbox,
+            self._ids,
+            step_limit=self._config.step_limit,
+            policies=self._config.policies,
+        )
+        return LangGraphAgent(source, self._store, self._clock)
+
+    def _configured(self, name: str, entry: AgentConfig) -> Callable[[], LangGraphAgent]:
+        def make() -> LangGraphAgent:
+            from dromos.agents.langgraph.adapter import LangGraphAgent
+            from dromos.agents.langgraph.configured import ConfiguredSource
+
+            source = ConfiguredSource(
+                name,
+                entry.graph,
+                self._config.root,
+                description=entry.description,
+                input_field=entry.input,
+                output_field=entry.output,
+                step_limit=entry.step_limit or self._config.step_limit,
+                policies=self._config.policies,
+            )
+            return LangGraphAgent(source, self._store, self._clock)
+
+        return make
+
+
+class _LateAgent:
+    """An agent that imports its framework when it is first used, in a thread: imports take a second."""
+
+    def __init__(self, info: AgentInfo, input_field: str | None, make: Callable[[], LangGraphAgent]) -> None:
+        self.info = info
+        self._input_field, self._make = input_field, make
+        self._agent: LangGraphAgent | None = None
+        self._lock = asyncio.Lock()
+
+    def compose(self, messages: list[InputMessage]) -> Any:
+        from dromos.agents.engine_input import chat_input, field_input
+
+        field = self._input_field
+        return chat_input(messages) if field is None else field_input(field, messages)
+
+    async def load(self) -> None:
+        """Import and build; a fault becomes the description."""
+        agent = await self._loaded()
+        fault = await agent.fault()
+        if fault is not None:
+            self.info = replace(self.info, description=f"Cannot be used: {fault}")
+
+    async def attempt(self, attempt: Attempt) -> Outcome:
+        try:
+            agent = await self._loaded()
+        except ImportError as error:
+            return Failed(ErrorCode.CONFIG_INVALID, f"The agent's framework is not installed: {error}.")
+        outcome = await agent.attempt(attempt)
+        if agent.info.model is not None:
+            self.info = replace(self.info, model=agent.info.model)
+        return outcome
+
+    async def pending(self, conversation_id: str) -> tuple[str, ...]:
+        return await (await self._loaded()).pending(conversation_id)
+
+    async def checkpoints(self, conversation_id: str) -> list[CheckpointSummary]:
+        return await (await self._loaded()).checkpoints(conversation_id)
+
+    async def _loaded(self) -> LangGraphAgent:
+        async with self._lock:
+            if self._agent is None:
+                await asyncio.to_thread(_import_engine)
+                self._agent = self._make()
+            return self._agent
+
+
+def _import_engine() -> None:
+    import dromos.agents.langgraph.adapter
+    import dromos.agents.langgraph.assistant  # noqa: F401
+
+
+def merge(configured: Mapping[str, AgentConfig], project: Mapping[str, GraphEntry]) -> dict[str, AgentConfig]:
+    """Agents of `dromos.toml` and graphs of `langgraph.json`; a name in both is the former's."""
+    found = {name: AgentConfig(entry.graph, entry.description) for name, entry in project.items()}
+    return {**found, **configured}
