@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 import typer.main
 
 from dromos.api import problems
+from dromos.api.lab import routes as lab
+from dromos.api.native import about, conversations, runs, stream
 from dromos.cli.app import app
 from dromos.domain import errors
 from dromos.domain.events import EventType
@@ -69,6 +71,32 @@ def test_each_code_the_http_door_itself_answers_with_is_explained() -> None:
     codes = set(re.findall(r"RefusedByDoor\(\s*\d+,\s*\"(\w+)\"", source)) | set(problems._CODES.values())
     assert codes
     assert _missing(codes, "errors.md") == []
+
+
+def _served() -> set[str]:
+    routers = (about.router, conversations.router, runs.router, stream.router, lab.router)
+    served = set()
+    for route in (route for router in routers for route in router.routes):
+        path = re.sub(r"\{\w+\}", "{id}", getattr(route, "path", ""))
+        served |= {f"{method} {path}" for method in getattr(route, "methods", None) or ()}
+    return {name for name in served if not name.startswith("HEAD ")}
+
+
+def _written() -> set[str]:
+    """`METHOD /path` of every row in the guide's tables: `| GET, PATCH `/a` · `/b` | …`."""
+    written = set()
+    for cell in re.findall(
+        r"^\| ((?:GET|POST|PATCH|DELETE)[^|]*) \|", (DOCS / "http-api.md").read_text(), re.MULTILINE
+    ):
+        methods = re.findall(r"\b(GET|POST|PATCH|DELETE)\b", cell.split("`", 1)[0])
+        paths = [path for path in re.findall(r"`([^`]+)`", cell) if path.startswith("/")]
+        written |= {f"{method} {path}" for method in methods for path in paths}
+    return written
+
+
+def test_each_http_path_is_in_the_guide_and_each_in_the_guide_is_served() -> None:
+    assert sorted(_served() - _written()) == []
+    assert sorted(_written() - _served()) == []
 
 
 def test_each_metric_is_explained() -> None:

@@ -37,6 +37,8 @@ def _uses(path: Path) -> list[str]:
                 if alias.name.split(".")[0] in MODULES
             ]
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in MODULES:
+            if [alias.name for alias in node.names] == ["UUID"]:
+                continue  # a type, which makes nothing
             found.append(f"{shown(path)}:{node.lineno} from {node.module} import …")
     return found
 
