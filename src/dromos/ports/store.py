@@ -185,3 +185,7 @@ class LeaseKeeper(Protocol):
     def renew(self, owner_id: str, ttl: float) -> bool:
         """True if the lease row still existed and now ends `ttl` seconds after the database's now."""
         ...
+
+    def close(self) -> None:
+        """Let go of the connection; a later `renew` opens it again."""
+        ...

@@ -110,6 +110,8 @@ class Worker:
             await asyncio.wait(self._running, timeout=2.0)
         if self._heartbeat is not None:
             await asyncio.to_thread(self._heartbeat.stop)
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.close)
         try:
             await self._lifecycle.retire_owner(self.owner_id)
         except Unavailable as error:
