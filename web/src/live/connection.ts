@@ -97,6 +97,9 @@ export class Connection {
       const response = await fetch(this.#url(), {
         headers: { Accept: "text/event-stream" }, cache: "no-store", signal: abort.signal,
       });
+      // A conversation that is gone cannot be followed, nor a cursor that is none: go on without it.
+      if (response.status === 404) this.#focus = null;
+      if (response.status === 400) this.#cursor = null;
       if (!response.ok || !response.body) throw new Error(`stream answered ${response.status}`);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       const decoder = new FrameDecoder();

@@ -35,7 +35,7 @@ class App {
   last = $derived(this.history ? past.lastRun(this.history) : null);
 
   #connection = new Connection({
-    frame: (event, data) => this.#frame(event, data),
+    frame: (event, data, id) => this.#frame(event, data, id),
     state: (state, retryAt) => {
       this.stream = state;
       this.retryAt = retryAt;
@@ -222,7 +222,7 @@ class App {
         if (missing) this.history = null;
         this.problem = { text: problem.message, missing };
       }
-      if (!missing) this.#connection.focus(id, null);
+      this.#connection.focus(missing ? null : id, null);
     } finally {
       if (this.#opening === opening) this.loading = false;
     }
@@ -250,13 +250,14 @@ class App {
 
   // --- frames --------------------------------------------------------------------------------------------------
 
-  #frame(event: string, data: unknown): void {
+  #frame(event: string, data: unknown, id: string | null): void {
     if (DURABLE.has(event)) return this.#durable({ ...(data as DurableEvent), type: event });
     switch (event) {
       case "hello":
         this.lists.refresh();
         if (this.agents.length === 0) void this.#agents();
-        if (this.open !== null && !this.history && !this.problem?.missing) void this.#load();
+        // A stream from now on, not from a cursor: what happened before it has to be read.
+        if (this.open !== null && !this.problem?.missing && (!this.history || id !== null)) this.#reread();
         return;
       case "reset":
         this.history = this.history ? { ...this.history, seq: 0 } : null;
@@ -280,6 +281,7 @@ class App {
     if (event.type === "conversation.deleted" && String(event.payload["id"] ?? event.conversation_id) === this.open) {
       this.history = null;
       this.problem = { text: "This conversation was deleted.", missing: true };
+      this.#connection.focus(null, null);
       return;
     }
     if (!this.history || event.conversation_id !== this.open) return;
