@@ -22,14 +22,19 @@ from rich.text import Text
 from dromos.cli.failures import ExitCode
 from dromos.cli.screen import PlainScreen, Screen, SilentScreen, TerminalScreen
 from dromos.cli.words import GLYPHS, one_line, plain_text, seconds_between, status_line
-from dromos.client import Client, Conflict, Event, EventStream, RunView
+from dromos.client import Client, ClientError, Event, EventStream, RunView
 from dromos.domain.errors import Refusal
-from dromos.domain.statuses import RunStatus
+from dromos.domain.statuses import FollowupStatus, RunStatus
 
 Json = dict[str, Any]
 TICK_SECONDS = 0.5
 FETCH_SECONDS = 1.0
 """A view with a gap is read again at most so often."""
+GIVEN_BACK = {
+    FollowupStatus.HELD: "the run before it did not end well, so the message is held: send or discard it on the page",
+    FollowupStatus.DISCARDED: "the message was taken back",
+}
+"""A waiting message that no run will take by itself."""
 CONTINUE = "/continue"
 HELP = "Ctrl-C stops the answer · /continue goes on after a failure or a stop · Ctrl-D leaves"
 
@@ -131,6 +136,7 @@ class Exchange:
     view: RunView | None = None
     connected: bool = True
     interrupts: int = 0
+    stop_sent: bool = False
     running_since: float | None = None
     fetched_at: float = float("-inf")
     shown_message: str | None = None
@@ -153,8 +159,8 @@ class Exchange:
             await self._send(text)
             with self._interruptible():
                 while not self._over():
-                    if self.interrupts and stopping is None and self.view is not None:
-                        stopping = asyncio.create_task(self._stop(self.view.run_id), name="chat: stop")
+                    if self.interrupts and (stopping is None or stopping.done()) and not self.stop_sent:
+                        stopping = asyncio.create_task(self._stop(), name="chat: stop")
                     looking = asyncio.create_task(self.look.wait(), name="chat: look")
                     await asyncio.wait(
                         {incoming, looking}, timeout=TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED
@@ -188,14 +194,22 @@ class Exchange:
         else:
             self.screen.note("a run is under way; the message waits for its end")
 
-    async def _stop(self, run_id: str) -> None:
+    async def _stop(self) -> None:
+        """Stop what is ours: the run that has our message, or, while that waits, only the message."""
+        self.stop_sent = True
+        followup, view = self.result.followup, self.view
+        self.screen.note("asking for the stop; Ctrl-C again leaves")
         try:
-            answer = await self.client.cancel(run_id)
-        except Conflict as conflict:
-            answer = {"run": conflict.current.get("run")}
-        if answer["run"] and self.view is not None and self.view.run_id == run_id:
-            self.view.take_run(answer["run"])
-            self.look.set()
+            if followup is not None and followup["status"] == FollowupStatus.WAITING:
+                await self.client.discard_followup(followup["id"], followup["version"])
+                self.result.followup = {**followup, "status": FollowupStatus.DISCARDED}
+            elif view is not None:
+                view.take_run((await self.client.cancel(view.run_id))["run"])
+        except ClientError as error:
+            # A Conflict: the run ended by itself, which its event tells, or took the message meanwhile.
+            self.screen.note(error.detail)
+            self.interrupts, self.stop_sent = 0, False
+        self.look.set()
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -281,7 +295,7 @@ class Exchange:
             self.result.detached = True
             return True
         followup = self.result.followup
-        if followup is not None and followup["status"] in ("held", "discarded"):
+        if followup is not None and followup["status"] in GIVEN_BACK:
             return True
         return self.view is not None and self.view.ended and self._is_ours(self.view.run)
 
@@ -311,17 +325,12 @@ class Exchange:
         line = status_line(run, self.view.document, elapsed)
         if not self.connected:
             line = f"no connection to {self.client.url}, trying again · last seen: {line}"
-        elif self.interrupts and run["status"] in (RunStatus.RUNNING, RunStatus.QUEUED):
-            line += " · asking it to stop"
-        elif self.interrupts:
-            line += " · Ctrl-C again leaves"
         self.screen.status(line, GLYPHS[run["status"]][2])
 
     async def _finish(self) -> None:
         view, followup = self.view, self.result.followup
-        if followup is not None and followup["status"] in ("held", "discarded"):
-            cure = "send or discard it on the page" if followup["status"] == "held" else "send it again"
-            self.screen.close(f"the message was {followup['status']}: {cure}", "yellow")
+        if followup is not None and followup["status"] in GIVEN_BACK:
+            self.screen.close(GIVEN_BACK[followup["status"]], "yellow")
             return
         if view is None or self.result.detached:
             run = view.run if view else None
