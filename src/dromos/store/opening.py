@@ -7,6 +7,7 @@ kind, and never a store in memory instead of the one that was asked for.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -35,11 +36,12 @@ async def open_store(address: str | Path, *, create: bool = True) -> SqlStore:
     """
     place = Address.parse(address)
     await asyncio.to_thread(prepare if create else check_schema, str(address))
+    check = partial(check_schema, str(address))
     if place.path is not None:
         from dromos.store.sqlite.store import SqliteStore
 
-        return SqliteStore(place.path)
+        return SqliteStore(place.path, check)
     from dromos.store.postgres.store import PostgresStore
 
     assert place.url is not None
-    return PostgresStore(place.url)
+    return PostgresStore(place.url, check)

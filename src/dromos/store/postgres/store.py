@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from dromos.ports.store import ReadTx, Tx
 from dromos.store.lanes import Lane
-from dromos.store.migrations import check_schema
 from dromos.store.postgres.dialect import DIALECT
 from dromos.store.postgres.lease import PostgresLeaseKeeper
 from dromos.store.postgres.work import ReaderWork, WriterWork
@@ -26,10 +25,14 @@ LARGEST_GROUP = 32  # PostgreSQL keeps up to 64 open savepoints cheap
 
 
 class PostgresStore:
-    """The store in the database at `url`, whose tables exist already (see `dromos.store.opening`)."""
+    """The store in the database at `url`, whose tables exist already (see `dromos.store.opening`).
 
-    def __init__(self, url: str, *, writers: int = 2, readers: int = 3) -> None:
+    `check` raises where the database cannot serve; `opening` hands it in, so that backends know no migrations.
+    """
+
+    def __init__(self, url: str, check: Callable[[], None], *, writers: int = 2, readers: int = 3) -> None:
         self.url = url
+        self._check = check
         self.statistics = StoreStatistics()
         statements = Statements(DIALECT)
         self._writers = Lane(
@@ -52,7 +55,7 @@ class PostgresStore:
 
     async def check(self) -> None:
         """Raise `StoreUnavailable` or `SchemaMismatch` if the store cannot serve."""
-        await asyncio.to_thread(check_schema, self.url)
+        await asyncio.to_thread(self._check)
 
     def lease_keeper(self) -> PostgresLeaseKeeper:
         return PostgresLeaseKeeper(self.url)

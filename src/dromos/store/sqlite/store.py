@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from dromos.ports.store import ReadTx, Tx
 from dromos.store.lanes import Lane
-from dromos.store.migrations import check_schema
 from dromos.store.sqlite.dialect import DIALECT
 from dromos.store.sqlite.lease import SqliteLeaseKeeper
 from dromos.store.sqlite.work import ReaderWork, WriterWork
@@ -25,10 +24,14 @@ LARGEST_GROUP = 64
 
 
 class SqliteStore:
-    """The store on the file at `path`, whose tables exist already (see `dromos.store.opening`)."""
+    """The store on the file at `path`, whose tables exist already (see `dromos.store.opening`).
 
-    def __init__(self, path: Path, *, readers: int = 3) -> None:
+    `check` raises where the file cannot serve; `opening` hands it in, so that backends know no migrations.
+    """
+
+    def __init__(self, path: Path, check: Callable[[], None], *, readers: int = 3) -> None:
         self.path = path
+        self._check = check
         self.statistics = StoreStatistics()
         statements = Statements(DIALECT)
         self._writer = Lane(
@@ -50,7 +53,7 @@ class SqliteStore:
 
     async def check(self) -> None:
         """Raise `StoreUnavailable` or `SchemaMismatch` if the store cannot serve."""
-        await asyncio.to_thread(check_schema, str(self.path))
+        await asyncio.to_thread(self._check)
 
     def lease_keeper(self) -> SqliteLeaseKeeper:
         return SqliteLeaseKeeper(self._writer)
