@@ -77,7 +77,7 @@ async def test_ctrl_c_stops_the_run_and_shows_how_it_ended(tmp_path: Path, serve
     process.send_signal(signal.SIGINT)
     _, err = await within(20, process.communicate(), "the end")
     assert process.returncode == 1
-    assert "■ stopped · cancelled by user" in err.decode()
+    assert "■ stopped · by you" in err.decode()
 
 
 async def test_a_waiting_message_is_answered_after_the_run_before_it(

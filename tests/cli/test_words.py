@@ -37,7 +37,7 @@ def test_each_status_has_a_glyph_and_a_word_of_its_own() -> None:
         ),
         (
             run("cancelled", reason="cancelled_by_user", stop={"unknown_calls": ["pay"]}),
-            "■ stopped · cancelled by user · may have happened: pay",
+            "■ stopped · by you · may have happened: pay",
         ),
     ],
 )

@@ -19,11 +19,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from dromos.cli.failures import ExitCode
+from dromos.cli.failures import ExitCode, explain
 from dromos.cli.screen import PlainScreen, Screen, SilentScreen, TerminalScreen
 from dromos.cli.words import GLYPHS, one_line, plain_text, seconds_between, status_line
 from dromos.client import Client, ClientError, Event, EventStream, RunView
-from dromos.domain.errors import Refusal
+from dromos.domain.errors import DromosError, Refusal
 from dromos.domain.statuses import FollowupStatus, RunStatus
 
 Json = dict[str, Any]
@@ -68,8 +68,15 @@ def _converse(server: str, conversation: str | None, agent: str | None) -> ExitC
             break
         if not text.strip():
             continue
-        result = asyncio.run(_exchange(server, text, conversation, agent, TerminalScreen(console)))
-        conversation, code = result.conversation_id, result.exit_code
+        try:
+            result = asyncio.run(_exchange(server, text, conversation, agent, TerminalScreen(console)))
+        except KeyboardInterrupt:
+            continue
+        except DromosError as error:
+            told, code = explain(error)
+            console.print(Text(told or str(error), "red"))
+        else:
+            conversation, code = result.conversation_id, result.exit_code
     if conversation is not None:
         console.print(Text(f"go on: dromos chat --conversation {conversation}", "dim"))
     return code
@@ -198,7 +205,7 @@ class Exchange:
         """Stop what is ours: the run that has our message, or, while that waits, only the message."""
         self.stop_sent = True
         followup, view = self.result.followup, self.view
-        self.screen.note("asking for the stop; Ctrl-C again leaves")
+        self.screen.hint("asking for the stop, Ctrl-C again leaves")
         try:
             if followup is not None and followup["status"] == FollowupStatus.WAITING:
                 await self.client.discard_followup(followup["id"], followup["version"])
@@ -207,7 +214,7 @@ class Exchange:
                 view.take_run((await self.client.cancel(view.run_id))["run"])
         except ClientError as error:
             # A Conflict: the run ended by itself, which its event tells, or took the message meanwhile.
-            self.screen.note(error.detail)
+            self.screen.hint(error.detail)
             self.interrupts, self.stop_sent = 0, False
         self.look.set()
 
@@ -341,4 +348,6 @@ class Exchange:
         self.result.run = view.run
         self.result.answer = self.result.answer or view.text
         took = seconds_between(view.run["started_at"], view.run["finished_at"])
-        self.screen.close(status_line(view.run, view.document, took), GLYPHS[view.run["status"]][2])
+        # The answer stands above: its summary would only repeat it.
+        shown = {**view.run, "line": None}
+        self.screen.close(status_line(shown, view.document, took), GLYPHS[view.run["status"]][2])

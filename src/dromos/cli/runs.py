@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dromos.cli.words import GLYPHS, cost, duration, one_line, seconds_between, visible, what_now
+from dromos.cli.words import GLYPHS, cost, duration, one_line, seconds_between, tokens, visible, what_now
 from dromos.client import Client
 
 Json = dict[str, Any]
@@ -80,7 +80,7 @@ def show_one(server: str, run_id: str, *, as_json: bool) -> None:
         "continues": run["resume_of"] or run["retry_of"],
         "created": _clock(run["created_at"]),
         "took": _took(run),
-        "tokens": _tokens(run["usage"]),
+        "tokens": tokens(run["usage"]),
         "cost": cost(run["cost"]),
         "crashes": run["crashes"] or None,
     }
@@ -131,7 +131,3 @@ def _clock(moment: str | None) -> str:
 def _took(run: Json) -> str:
     took = seconds_between(run["started_at"], run["finished_at"])
     return "" if took is None else duration(took)
-
-
-def _tokens(usage: Json) -> str:
-    return f"{usage['input']} in, {usage['output']} out" if usage.get("input") or usage.get("output") else ""

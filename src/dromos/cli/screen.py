@@ -31,6 +31,9 @@ class Screen(Protocol):
     def status(self, line: str, colour: str) -> None:
         """Replace the status line."""
 
+    def hint(self, text: str) -> None:
+        """Something to know at this moment, until another hint ("": none)."""
+
     def close(self, line: str, colour: str) -> None:
         """Write the last status line for good."""
 
@@ -56,9 +59,14 @@ class PlainScreen:
     def status(self, line: str, colour: str) -> None:
         return None
 
+    def hint(self, text: str) -> None:
+        if text:
+            self.note(text)
+
     def close(self, line: str, colour: str) -> None:
         self.end_text()
-        print(line, file=sys.stderr)
+        if line:
+            print(line, file=sys.stderr)
 
 
 class SilentScreen(PlainScreen):
@@ -81,6 +89,7 @@ class TerminalScreen:
         self._console = console
         self._line = ""
         self._status = Text()
+        self._hint = ""
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
 
@@ -106,14 +115,21 @@ class TerminalScreen:
         self._console.print(Text(visible(line), "dim"))
 
     def status(self, line: str, colour: str) -> None:
-        self._status = Text(line, colour, no_wrap=True, overflow="ellipsis")
+        self._status = Text(line, colour)
+        self._draw()
+
+    def hint(self, text: str) -> None:
+        self._hint = text
         self._draw()
 
     def close(self, line: str, colour: str) -> None:
         self.end_text()
         self._live.stop()
-        self._console.print(Text(line, colour))
+        if line:
+            self._console.print(Text(line, colour))
 
     def _draw(self) -> None:
         held = [Text(self._line)] if self._line else []
-        self._live.update(Group(*held, self._status), refresh=True)
+        hint = [(f" · {self._hint}", "yellow")] if self._hint else []
+        status = Text.assemble(self._status, *hint, no_wrap=True, overflow="ellipsis")
+        self._live.update(Group(*held, status), refresh=True)

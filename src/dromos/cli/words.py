@@ -24,6 +24,23 @@ GLYPHS: Mapping[str, tuple[str, str, str]] = {
 }
 """Status → glyph, word, colour."""
 
+_ENDS = {
+    "cancel_requested": "by you",
+    "cancelled_by_user": "by you",
+    "cancelled_by_admin": "by an administrator",
+    "cancelled_by_parent": "with its parent run",
+    "owner_lost": "its worker was lost; nothing else is",
+    "adapter_disconnected": "its agent went away; nothing is lost",
+    "drained": "the server was stopped; nothing is lost",
+    "superseded": "a newer message took its place",
+    "budget_exceeded": "its budget is used up",
+    "agent_removed": "its agent was removed",
+    "queue_deadline": "no worker was free in time",
+    "input_deadline": "no answer came in time",
+    "run_deadline": "its time is used up",
+}
+"""Reason of an end that is neither done nor failed → words."""
+
 _WAITS = {
     "no_worker": "no free worker",
     "capacity": "no free worker",
@@ -74,7 +91,7 @@ def what_now(run: Mapping[str, Any], document: Mapping[str, Any]) -> str:
         return one_line(" ".join(filter(None, [current.get("name"), current.get("summary")])))
     if status in ("cancelled", "interrupted", "expired"):
         unknown = (stop or {}).get("unknown_calls") or []
-        told = [str(run["reason"]).replace("_", " ")]
+        told = [_ENDS.get(run["reason"], str(run["reason"]).replace("_", " "))]
         if unknown:
             told.append(f"may have happened: {', '.join(visible(name) for name in unknown)}")
         return " · ".join(told)
@@ -82,7 +99,7 @@ def what_now(run: Mapping[str, Any], document: Mapping[str, Any]) -> str:
 
 
 def status_line(run: Mapping[str, Any], document: Mapping[str, Any], elapsed: float | None) -> str:
-    """Glyph · status · what now · elapsed · context · cost, without what is not known."""
+    """Glyph · status · what now · elapsed · context · tokens at the end · cost, without what is not known."""
     glyph, word, _ = GLYPHS[run["status"]]
     parts = [f"{glyph} {word}", what_now(run, document)]
     if elapsed is not None:
@@ -90,6 +107,8 @@ def status_line(run: Mapping[str, Any], document: Mapping[str, Any], elapsed: fl
     percent = (document.get("context") or {}).get("percent")
     if percent is not None:
         parts.append(f"context {percent:g} %")
+    if run.get("finished_at") is not None:
+        parts.append(tokens(run.get("usage") or {}))
     parts.append(cost(run.get("cost")))
     return " · ".join(filter(None, parts))
 
@@ -99,6 +118,12 @@ def cost(value: Mapping[str, Any] | None) -> str:
     if not value or value.get("amount") is None:
         return ""
     return f"{'≈ ' if value.get('estimated') else ''}{value['amount']} {value.get('currency', 'USD')}"
+
+
+def tokens(usage: Mapping[str, Any]) -> str:
+    """`120 tokens in, 30 out`; nothing where the model's server did not say."""
+    known = usage.get("input") or usage.get("output")
+    return f"{usage.get('input', 0)} tokens in, {usage.get('output', 0)} out" if known else ""
 
 
 def one_line(text: str, longest: int = 120) -> str:
