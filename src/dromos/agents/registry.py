@@ -48,6 +48,7 @@ class AgentConfig:
     input: str | None = None
     output: str | None = None
     step_limit: int | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,15 @@ class AgentRegistry:
             await self.choose_model()
         except Unavailable:
             pass  # told again, with the cure, by whoever asks
+
+    async def faults(self) -> dict[str, str]:
+        """Agents that cannot be used, each with what is wrong and the cure."""
+        found: dict[str, str] = {}
+        for name, agent in self._agents.items():
+            fault = await agent.fault()
+            if fault is not None:
+                found[name] = fault
+        return found
 
     async def aclose(self) -> None:
         if self._local is not None:
@@ -180,10 +190,16 @@ class _LateAgent:
         field = self._input_field
         return chat_input(messages) if field is None else field_input(field, messages)
 
+    async def fault(self) -> str | None:
+        """Import and build; what is wrong, with the cure, or None."""
+        try:
+            return await (await self._loaded()).fault()
+        except ImportError as error:
+            return f"The agent's framework is not installed: {error}."
+
     async def load(self) -> None:
         """Import and build; a fault becomes the description."""
-        agent = await self._loaded()
-        fault = await agent.fault()
+        fault = await self.fault()
         if fault is not None:
             self.info = replace(self.info, description=f"Cannot be used: {fault}")
 

@@ -45,3 +45,15 @@ async def open_store(address: str | Path, *, create: bool = True) -> SqlStore:
 
     assert place.url is not None
     return PostgresStore(place.url, check)
+
+
+def server_version(address: str | Path) -> str:
+    """Name and version of the database at an address. Raises `StoreUnavailable` where it cannot be reached."""
+    place = Address.parse(address)
+    if place.path is not None:
+        import sqlite3
+
+        return f"SQLite {sqlite3.sqlite_version}"
+    with place.schema_connection(locked=False) as connection:
+        assert connection is not None
+        return f"PostgreSQL {connection.exec_driver_sql('SHOW server_version').scalar_one()}"

@@ -54,6 +54,17 @@ class DataFolderLock:
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
 
+    def is_held(self) -> bool:
+        """True where another process has it now; nothing is taken or written."""
+        if not self.path.exists():
+            return False
+        with self.path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
     def release(self) -> None:
         """Let go; safe to repeat. The file stays: removing it would let two processes hold two files."""
         file, self._file = self._file, None
