@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from dromos.api import documented, problems
 from dromos.api.auth import Gate
@@ -74,4 +75,12 @@ async def _answer(request: Request, error: Exception) -> Response:
     response = problems.answer_to(error)
     if response is None:
         raise error
+    if response.status_code == 405:
+        response.headers["allow"] = ", ".join(sorted(_methods(request)))
     return response
+
+
+def _methods(request: Request) -> set[str]:
+    """Every method that is taken at this address; each is a route of its own."""
+    matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in matching for method in getattr(route, "methods", None) or ()}

@@ -64,7 +64,7 @@ class Gate:
                 421,
                 "host_not_allowed",
                 "The request names a host this server does not go by. Use http://127.0.0.1, or add the name to "
-                "`hosts` in the server's configuration.",
+                "`allowed_hosts` in the server's configuration.",
             )
 
     def _check_origin(self, headers: Headers) -> None:
@@ -80,7 +80,7 @@ class Gate:
                 403,
                 "cross_origin",
                 "A page of another address may not change anything here. Open this server's own page, or add the "
-                "address to `origins` in the server's configuration.",
+                "address to `allowed_origins` in the server's configuration.",
             )
 
 

@@ -19,6 +19,7 @@ from dromos.domain.text import clean_text
 MAX_DEPTH = 64
 _INT_RANGE = range(-(2**63), 2**64)
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
@@ -49,29 +50,31 @@ def _too_deep(body: bytes) -> bool:
     """Pairs of brackets are taken away from the inside out, once for each level; what is left was deeper."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return False
-    brackets = _STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS)
+    brackets = _STRINGS.sub(b"", body).translate(_SQUARE, _NOT_BRACKETS)
     for _ in range(MAX_DEPTH):
         before = len(brackets)
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        brackets = brackets.replace(b"[]", b"")
         if len(brackets) == before:
             break
-    return b"[" in brackets or b"{" in brackets
+    return b"[" in brackets
 
 
 def _slowly(body: bytes) -> Any:
     try:
         text = body.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise Invalid(f"The body is not UTF-8 (byte {error.start}). Send JSON in UTF-8.") from None
+        raise _not_json(f"it is not UTF-8 (byte {error.start})") from None
     try:
         value = json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
-        raise Invalid(
-            f"The body is not JSON: {error.msg} at line {error.lineno} column {error.colno}."
-        ) from None
+        raise _not_json(f"{error.msg} at line {error.lineno} column {error.colno}") from None
     except ValueError:
-        raise Invalid("The body has a number that is too long. Send it as a string.") from None
+        raise _not_json("it has a number of thousands of digits; send that as a string") from None
     return _cleaned(value)
+
+
+def _not_json(why: str) -> Invalid:
+    return Invalid(f"The body is not JSON: {why}.", faults=[Fault("not_json", "", why)])
 
 
 def _cleaned(value: Any) -> Any:

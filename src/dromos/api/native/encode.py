@@ -55,14 +55,15 @@ def created_conversation(row: Row) -> tuple[int, str]:
 
 
 def posted(result: Posted) -> tuple[int, str]:
-    if result.followup is not None:
-        body = {
-            "message": waiting_message(result.followup),
-            "followup": shapes.followup_json(result.followup),
-        }
-        return 202, dumps(body).decode()
-    assert result.message is not None and result.run is not None
+    """201 with the run that was started, 202 with the follow-up that waits; a sent follow-up is told beside its run."""
+    followup = shapes.followup_json(result.followup) if result.followup is not None else None
+    if result.run is None:
+        assert result.followup is not None
+        return 202, dumps({"message": waiting_message(result.followup), "followup": followup}).decode()
+    assert result.message is not None
     body = {"message": shapes.message_json(result.message), "run": shapes.run_json(result.run)}
+    if followup is not None:
+        body["followup"] = followup
     return 201, dumps(body).decode()
 
 
