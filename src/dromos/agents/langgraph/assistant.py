@@ -35,7 +35,7 @@ from dromos.ports.agent import AgentInfo, ModelChoice
 from dromos.ports.clock import Ids
 from dromos.ports.tool import Toolbox, ToolContext, ToolSpec
 
-PROMPT = "You are a helpful assistant. Answer clearly and to the point. Use a tool where it helps, and say what you did."
+PROMPT = "You are a helpful assistant. Answer clearly and to the point. Use a tool where it helps."
 SMALL_PROMPT = "You are a friendly assistant. Answer in one to three short, simple sentences."
 SMALL_HISTORY_CHARS = 6000
 """What the small local model can read: the newest messages up to this many characters."""

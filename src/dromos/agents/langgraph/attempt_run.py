@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
@@ -25,7 +26,16 @@ from dromos.domain.errors import Unavailable
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.retries import DEFAULT_POLICIES, Retry, RetryPolicy, next_try
 from dromos.domain.runs import Run
-from dromos.ports.agent import Attempt, Drained, Failed, Finished, Outcome, Parked, TryLater
+from dromos.ports.agent import (
+    Attempt,
+    Drained,
+    Failed,
+    Finished,
+    Outcome,
+    Parked,
+    Signal,
+    TryLater,
+)
 from dromos.ports.clock import Clock
 from dromos.ports.store import ReadTx, Row, Table, Tx
 
@@ -52,7 +62,7 @@ class _Drain(RunControl):
 
     __slots__ = ("_event",)
 
-    def __init__(self, event: asyncio.Event) -> None:
+    def __init__(self, event: Signal) -> None:
         super().__init__()
         self._event = event
 
@@ -131,7 +141,7 @@ class AttemptRun:
                 recursion = max(limit - done - (0 if at_input else 1), 1)
         self._questions = []
         extras = {**self.plan.extras, RUN_KEY: run, OBSERVER_KEY: self.observer}
-        config: dict[str, Any] = {
+        config: RunnableConfig = {
             "configurable": {"thread_id": run.conversation_id, "run_id": run.id, **extras},
             "metadata": {"attempt": run.attempt},
             "recursion_limit": recursion,
@@ -140,14 +150,15 @@ class AttemptRun:
         engine_input = None if run.resume_of is not None else self.attempt.input
         async for part in self.graph.astream(
             engine_input,
-            config,  # type: ignore[arg-type]
+            config,
             stream_mode=["tasks"],
             durability="sync",
             version="v2",
             control=_Drain(self.attempt.drain),
         ):
-            self.observer.on_task(part["data"])
-            self._questions.extend(part["data"].get("interrupts") or ())
+            event = cast(dict[str, Any], part["data"])
+            self.observer.on_task(event)
+            self._questions.extend(event.get("interrupts") or ())
         await self.saver.settled()
         if self._questions:
             return Parked(Reason.QUESTION_ASKED, tuple(map(_question, self._questions)))

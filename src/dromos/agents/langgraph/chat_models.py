@@ -76,7 +76,8 @@ class ChatModels:
             options = {"max_retries": 0}
         from langchain.chat_models import init_chat_model
 
-        return init_chat_model(model, model_provider=provider, **options)
+        built: BaseChatModel = init_chat_model(model, model_provider=provider, **options)
+        return built
 
     def _local_client(self, address: str) -> BaseChatModel:
         from langchain_openai import ChatOpenAI

@@ -226,23 +226,21 @@ def _plan_list(made: CheckpointPlan, channel: str, value: Any) -> bool:
     """Plan a value that is a list of messages; False where it is something else."""
     if type(value) is not list or not value:
         return False
-    log = made.memory.logs.get(channel)
-    if log is None or not log.messages:
-        added, appends = (value if is_message_list(value) else None), True
-        if added is None:
-            return False
-    else:
-        added = log.added(value)
-        appends = added is not None
-        if not (is_message_list(value) if added is None or added else True):
-            return False
-    if log is not None and appends and not added:
+    log = made.memory.logs.get(channel) or ThreadLog()
+    added = log.added(value)
+    if added == []:
         made.kept[channel] = [list(part) for part in log.ranges]
         return True
-    entries = [Entry(m) for m in added] if added is not None else log.diff(value) if log is not None else []
+    if added is not None and log.takes(added):
+        entries = [Entry(message) for message in added]
+    elif added is None and is_message_list(value):
+        entries = log.diff(value)
+    else:
+        return False
     new = [entry.message for entry in entries if entry.place is None]
     clean(new)
-    made.lists.append(ListChange(channel, entries, appends, {m.id or "": to_row(m) for m in new}))
+    rows = {message.id or "": to_row(message) for message in new}
+    made.lists.append(ListChange(channel, entries, added is not None, rows))
     return True
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import ormsgpack
 from langchain_core.messages import BaseMessage
@@ -70,7 +70,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         self.loop = asyncio.get_running_loop()
         self.commits = 0
         self._source = source
-        self._recorder = source if hasattr(source, "fence") else None
+        self._recorder: Recorder | None = source if _can_write(source) else None
         self._step_rows = step_rows
         self._on_commit = on_commit
         self._memory: dict[tuple[str, str], ThreadMemory] = {}
@@ -165,7 +165,8 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
             made.writes = [row for entry in held for row in self._still_needed(entry, delta)]
             if self._step_rows is not None and ns == "":
                 made.steps = self._step_rows(checkpoint["id"])
-            places = await recorder.write(made.apply)
+            with self._pending.during_save():
+                places = await recorder.write(made.apply)
         except BaseException as error:
             settle(held, error)
             raise
@@ -282,7 +283,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         return rows
 
     def _still_needed(self, entry: TaskWrites, delta_channels: Any) -> list[Row]:
-        """Rows of writes that a finished step leaves behind: errors and interrupts, and deltas that nothing replaces."""
+        """Rows that a finished step leaves behind: errors, interrupts, and deltas that nothing replaces."""
         return self._write_rows(entry, only=frozenset(delta_channels))
 
     # --- upkeep -----------------------------------------------------------------------------------------------
@@ -356,6 +357,10 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         if self._recorder is None:
             raise PermissionError("this checkpointer only reads; a run's recorder is needed to write")
         return self._recorder
+
+
+def _can_write(source: Recorder | Store) -> TypeGuard[Recorder]:
+    return hasattr(source, "fence")
 
 
 def _address(config: RunnableConfig) -> tuple[str, str, str | None]:

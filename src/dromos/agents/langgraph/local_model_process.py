@@ -16,7 +16,7 @@ def main(weights: str, threads: int) -> None:
     """Serve until standard input ends."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the engine itself prints is not for our reader
-    import xllamacpp
+    import xllamacpp  # type: ignore[import-untyped]
 
     params = xllamacpp.CommonParams()
     params.model.path = weights

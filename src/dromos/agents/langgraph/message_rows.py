@@ -115,9 +115,10 @@ def from_row(row: Row) -> BaseMessage:
     """The message of a row that is in a thread. Raises `UnreadableValue`."""
     form = row["engine_type"]
     if form == "whole":
-        return _load(row)
+        whole: BaseMessage = _load(row)
+        return whole
     if form == "message":
-        message = _load(row)
+        message: BaseMessage = _load(row)
         message.content = row["content"]
         return message
     fields: dict[str, Any] = _load(row) if form == "fields" else {}

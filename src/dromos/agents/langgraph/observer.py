@@ -215,12 +215,12 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             self._tasks[task_id] = step
             self._show(step)
             return
-        step = self._tasks.pop(task_id, None)
-        if step is None or task_id in self._told:
+        ended = self._tasks.pop(task_id, None)
+        if ended is None or task_id in self._told:
             return
-        self._number(step)
+        self._number(ended)
         error = data.get("error")
-        self._end(step, "failed" if error else "done", safe_text(error)[:SUMMARY_LIMIT] if error else None)
+        self._end(ended, "failed" if error else "done", safe_text(error)[:SUMMARY_LIMIT] if error else None)
 
     # --- the attempt --------------------------------------------------------------------------------------------
 

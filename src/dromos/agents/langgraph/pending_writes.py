@@ -9,11 +9,14 @@ handed them in waits until one of both is on disk. Knows no table: `store` does 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 HOLD_SECONDS = 0.002
+_TURNS = 10
+"""Turns of the event loop that must pass besides: a busy moment is no reason for a commit more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,15 +41,25 @@ class PendingWrites:
         self._store = store
         self._hold = hold
         self._waiting: list[TaskWrites] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._storing: set[asyncio.Task[None]] = set()
+        self._saves = 0
 
     async def add(self, entry: TaskWrites) -> None:
         """Wait until `entry` is stored, or taken and settled by a checkpoint."""
         self._waiting.append(entry)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._hold, self._flush)
+            self._timer = asyncio.get_running_loop().call_later(self._hold, self._turn, _TURNS)
         await entry.done
+
+    @contextmanager
+    def during_save(self) -> Iterator[None]:
+        """While a checkpoint is being stored the waiting writes go on waiting."""
+        self._saves += 1
+        try:
+            yield
+        finally:
+            self._saves -= 1
 
     async def take(self, thread_id: str, ns: str, checkpoint_id: str | None) -> list[TaskWrites]:
         """The waiting writes on top of this checkpoint; the caller must `settle` them. Waits for those under way."""
@@ -66,6 +79,16 @@ class PendingWrites:
         self._flush()
         while self._storing:
             await asyncio.wait(self._storing)
+
+    def _turn(self, left: int) -> None:
+        loop = asyncio.get_running_loop()
+        if left:
+            self._timer = loop.call_soon(self._turn, left - 1)
+        elif self._saves:
+            # What these writes stand on is not on disk itself yet; the checkpoint after it takes them.
+            self._timer = loop.call_later(self._hold, self._turn, _TURNS)
+        else:
+            self._flush()
 
     def _flush(self) -> None:
         if self._timer is not None:

@@ -52,6 +52,7 @@ class ThreadLog:
     contents: list[Any] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     ranges: Ranges = field(default_factory=list)
+    ids: set[str | None] = field(default_factory=set)
     next_seq: int | None = None
 
     def added(self, value: Sequence[Any]) -> list[Any] | None:
@@ -62,6 +63,10 @@ class ThreadLog:
             return None
         unchanged = all(map(is_, map(_content_of, head), self.contents))
         return list(value[count:]) if unchanged else None
+
+    def takes(self, tail: Sequence[Any]) -> bool:
+        """True if all of `tail` can be rows and none has an id that is in the list already."""
+        return is_message_list(tail) and self.ids.isdisjoint(message.id for message in tail)
 
     def diff(self, value: Sequence[Any]) -> list[Entry]:
         """Every element of `value` (all `is_storable`), matched with what is stored by object and id."""
@@ -86,13 +91,14 @@ class ThreadLog:
             self.messages.append(message)
             self.contents.append(message.content)
             self.places.append(place)
+            self.ids.add(message.id)
             extend(self.ranges, place.seq)
             self.next_seq = max(self.next_seq or 0, place.seq + 1)
 
     def replace(self, messages: Sequence[BaseMessage], places: Sequence[Place]) -> None:
         """The list became another one and is stored."""
         next_seq = self.next_seq
-        self.messages, self.contents, self.places, self.ranges = [], [], [], []
+        self.messages, self.contents, self.places, self.ranges, self.ids = [], [], [], [], set()
         self.append(messages, places)
         self.next_seq = max(next_seq or 0, self.next_seq or 0)
 

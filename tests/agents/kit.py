@@ -1,0 +1,129 @@
+"""Small real parts for the agents' tests: a clock, ids, a live document that remembers, a toolbox of functions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from dromos.agents.langgraph.adapter import LangGraphAgent
+from dromos.agents.langgraph.assistant import AssistantSource
+from dromos.agents.langgraph.chat_models import ChatModels
+from dromos.agents.langgraph.local_model import LocalModel
+from dromos.agents.langgraph.model_choice import ModelSelector
+from dromos.ports.store import Row, Store, Table
+from dromos.ports.tool import ToolAnnotations, ToolContext, ToolOutcome, ToolSourceHealth, ToolSpec
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Counted:
+    """Ids that sort: id-1, id-2, …"""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def new(self) -> str:
+        return f"id-{next(self._numbers)}"
+
+
+class LiveNotes:
+    """`ports.live.LiveRun` that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
+        self.told: list[tuple[str, Any]] = []
+        self.steps: dict[str, Mapping[str, Any]] = {}
+        self.spoke = asyncio.Event()
+
+    def text(self, message_id: str, text: str) -> None:
+        text.encode()  # raises where half of a pair got through
+        self.texts[message_id] = self.texts.get(message_id, "") + text
+        self.spoke.set()
+
+    def set(self, path: str, value: Any) -> None:
+        self.values[path] = value
+        self.told.append((path, value))
+
+    def step(self, step: Mapping[str, Any]) -> None:
+        self.steps[step["id"]] = step
+
+    def server(self, fields: Mapping[str, Any]) -> None:
+        return None
+
+    def snapshot(self) -> Any:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class FunctionToolbox:
+    """`ports.tool.Toolbox` over plain or async functions of (arguments)."""
+
+    def __init__(self, read_only: Sequence[str] = (), **tools: Callable[..., Any]) -> None:
+        self.tools = tools
+        self.read_only = frozenset(read_only)
+        self.calls: list[tuple[str, Mapping[str, Any], ToolContext]] = []
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        schema = {"type": "object", "properties": {}}
+        return [
+            ToolSpec(name, name, schema, "local", ToolAnnotations(read_only=name in self.read_only or None))
+            for name in self.tools
+        ]
+
+    async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        self.calls.append((name, arguments, context))
+        if name not in self.tools:
+            return ToolOutcome(f"There is no tool named '{name}'.", is_error=True)
+        result = self.tools[name](arguments)
+        if inspect.isawaitable(result):
+            result = await result
+        return result if isinstance(result, ToolOutcome) else ToolOutcome(str(result))
+
+    async def health(self) -> Sequence[ToolSourceHealth]:
+        return ()
+
+    async def aclose(self) -> None:
+        return None
+
+
+def assistant(
+    store: Store,
+    toolbox: FunctionToolbox | None = None,
+    *,
+    model: str = "scripted",
+    environ: Mapping[str, str] | None = None,
+    **options: Any,
+) -> LangGraphAgent:
+    """The built-in agent with this model."""
+    clock = SystemClock()
+    selector = ModelSelector(clock, model=model)
+    models = ChatModels(selector, LocalModel(), environ or {})
+    source = AssistantSource(selector, models, toolbox or FunctionToolbox(), Counted(), **options)
+    return LangGraphAgent(source, store, clock)
+
+
+async def history(store: Store, conversation_id: str = "c1", **where: Any) -> list[Row]:
+    """Rows of `messages` in the order people see them."""
+    return await store.read(
+        lambda tx: tx.find(
+            Table.MESSAGES, {"conversation_id": conversation_id, **where}, order=("position", "num")
+        )
+    )
+
+
+async def rows(store: Store, table: Table, order: Sequence[str] = (), **where: Any) -> list[Row]:
+    return await store.read(lambda tx: tx.find(table, where, order=order))
