@@ -49,6 +49,7 @@ _CURES = (
         "the database server takes no more connections: raise its max_connections",
     ),
     ("starting up", "the database server is starting: wait a moment"),
+    ("connection option", "correct that part of the database URL"),
     ("timeout expired", "check host and port in the database URL, and the firewall"),
 )
 
@@ -101,8 +102,6 @@ class Link:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self.cursor: psycopg.Cursor[tuple[Any, ...]]
         self.control: psycopg.Cursor[tuple[Any, ...]]
-        self.was_open = False
-        """True once a connection was made: the address is right, so a later failure may pass."""
 
     def open(self) -> None:
         """Connect, unless connected. Raises `StoreUnavailable`."""
@@ -117,7 +116,6 @@ class Link:
         self._connection = connection
         self.control = connection.cursor()
         self.cursor = connection.cursor(binary=True)
-        self.was_open = True
 
     @property
     def is_lost(self) -> bool:
@@ -127,6 +125,11 @@ class Link:
     def has_failed_transaction(self) -> bool:
         status = None if self._connection is None else self._connection.info.transaction_status
         return status == psycopg.pq.TransactionStatus.INERROR
+
+    @property
+    def fileno(self) -> int | None:
+        """The socket's number, for diagnosis."""
+        return None if self._connection is None else self._connection.fileno()
 
     def ask(self, statements: str) -> tuple[Any, ...]:
         """Send statements in one round trip; the first row of the last one."""

@@ -63,18 +63,19 @@ class WriterWork:
         self._patience = Patience(WRITE_PATIENCE_S)
         self._transaction_id: str | None = None
         self._commit_sent = False
+        self._left: Sequence[Job] = ()  # those that the transaction whose COMMIT was sent does not hold
 
     def perform(self, group: Sequence[Job]) -> Sequence[Job]:
         while True:
             self._commit_sent = False
             try:
                 self._link.open()
-                again = self._transaction(group)
+                self._transaction(group)
             except Exception as error:
                 if self._commit_sent and self._link.is_lost:
                     outcome = self._find_out()
                     if outcome is _Outcome.COMMITTED:
-                        return ()
+                        return self._left
                     if outcome is _Outcome.UNKNOWN:
                         self._fail(group, StoreUnavailable(_UNKNOWN))
                         return ()
@@ -85,17 +86,17 @@ class WriterWork:
                 self._statistics.retried()
             else:
                 self._patience.over()
-                return again
+                return self._left
 
     def close(self) -> None:
         self._link.drop()
 
     def _may_repeat(self) -> bool:
-        """True where the error was the loss of a connection that can come back."""
-        return self._link.is_lost and self._link.was_open and self._patience.wait()
+        """True where the error was a lost connection, which can come back: the address was right at start."""
+        return self._link.is_lost and self._patience.wait()
 
-    def _transaction(self, group: Sequence[Job]) -> Sequence[Job]:
-        """Run and commit operations in order; returns those that have to be done again."""
+    def _transaction(self, group: Sequence[Job]) -> None:
+        """Run and commit operations in order; `_left` are those that have to be done again."""
         alone = len(group) == 1
         now_text, self._transaction_id = self._link.ask(_BEGIN if alone else _BEGIN_GROUP)
         now = from_text(now_text)
@@ -126,22 +127,22 @@ class WriterWork:
             job.error = job.error or tx.spoiled
             finished.append(job)
             refusals += job.error is not None
-        self._end(finished, alone, refusals, undo_last=len(finished) < len(group))
+        self._left = group[len(finished) :]
+        self._end(finished, alone, refusals, undo_last=bool(self._left))
         ended = time.monotonic()
         if finished:
             waited = [ended - job.asked_at for job in finished]
             self._statistics.committed(waited, refusals, statements, statements + brackets)
-        return group[len(finished) :]
 
     def _end(self, finished: Sequence[Job], alone: bool, refusals: int, *, undo_last: bool) -> None:
         if refusals == len(finished):
             self._link.tell("ROLLBACK")
             return
+        undone = not alone and (undo_last or finished[-1].error is not None)
+        if not undone and self._link.has_failed_transaction:
+            raise StoreUnavailable("an operation left its transaction failed and did not say so")
         self._commit_sent = True
-        if not alone and (undo_last or finished[-1].error is not None):
-            self._link.tell("ROLLBACK TO operation; COMMIT")
-        else:
-            self._link.tell("COMMIT")
+        self._link.tell("ROLLBACK TO operation; COMMIT" if undone else "COMMIT")
 
     def _find_out(self) -> _Outcome:
         """What became of the transaction whose COMMIT was sent before the connection was lost."""
@@ -166,11 +167,19 @@ class WriterWork:
         self._statistics.failed()
         told = error
         if not isinstance(error, StoreUnavailable):
-            told = translate(error) or StoreUnavailable(f"the database failed: {error}; see the server's log")
-            told.__cause__ = error
+            told = _told(error)
         for job in group:
             job.value, job.error = None, told
         self._link.drop()
+
+
+def _told(error: Exception) -> Exception:
+    """What an operation is told of an error that is not its own."""
+    meaning = translate(error)
+    if meaning is None or isinstance(meaning, TryAgain):
+        meaning = StoreUnavailable(f"the database failed ({error}): try again, and see the server's log")
+    meaning.__cause__ = error
+    return meaning
 
 
 class ReaderWork:
@@ -191,7 +200,7 @@ class ReaderWork:
                     self._read(job)
                     self._patience.over()
                 except BaseException as error:
-                    if self._link.is_lost and self._link.was_open and self._patience.wait():
+                    if self._link.is_lost and self._patience.wait():
                         self._link.drop()
                         self._statistics.retried()
                         continue

@@ -44,7 +44,7 @@ class _Gate:
 class TestOperations:
     async def test_an_operation_gives_its_value(self, backend: Backend) -> None:
         assert await backend.store.write(lambda tx: {"any": ["value"]}) == {"any": ["value"]}
-        assert await backend.store.read(lambda tx: None) is None
+        assert await backend.store.read(lambda tx: (1, None)) == (1, None)
 
     async def test_an_operation_sees_its_own_writes(self, backend: Backend) -> None:
         def write_and_look(tx: Tx) -> list[str]:
