@@ -208,7 +208,7 @@ async def test_a_conversation_is_exported_to_a_file_or_to_a_pipe(
 ) -> None:
     conversation = (await chat(dromos, server_url, "Grüße 🌊"))["conversation_id"]
     piped = await dromos("export", conversation, "--server", server_url)
-    assert piped.out.count("Grüße 🌊") == 2
+    assert piped.out.endswith("## User\n\nGrüße 🌊\n\n## Assistant\n\nGrüße 🌊\n")
     done = await dromos(
         "export", conversation, "--format", "jsonl", "-o", "out.jsonl", "--server", server_url
     )

@@ -294,7 +294,7 @@ def _print_report(settings: Settings | None, findings: Sequence[Finding]) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     if settings is not None:
         file = settings.file or "none (looked for dromos.toml in the working folder)"
         console.print(Text.assemble(("Settings in force", "bold"), f" · file: {file}"))
