@@ -17,6 +17,7 @@ CASES: dict[str, str] = {
     "P19": "A run that kills its worker is counted as crashed and ends after three, without grinding on.",
     "P63": "A server that cannot reach its database is not ready and refuses runs; it never falls back to memory.",
     "P70": "A POST repeated with the same idempotency key has one effect and gets the same answer, across restarts.",
+    "P72": "A stored value whose class is gone fails the run and names the field; it never becomes None in silence.",
     "P73": "Of two messages sent to one conversation at once, one starts a run and the other waits its turn.",
     "P74": "A stale writer is refused and stops; two servers never interleave in one conversation.",
     "P75": "Two writers on one thread: one is refused, the line of checkpoints never forks.",
