@@ -1,0 +1,298 @@
+"""Messages sent while a run is live: applied exactly once, in order; held after a stop; edited or taken, never both."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dromos.domain.errors import NotFound, VersionConflict
+from dromos.domain.reasons import ErrorCode
+from dromos.domain.statuses import RunStatus, WhenBusy
+from dromos.lifecycle.contract import Answer, Posted
+from dromos.ports.agent import Failed, Finished, Outcome
+from dromos.ports.store import Row, Table
+from tests.lifecycle.world import USER, Engine, World, check_invariants
+
+
+async def statuses(world: World, conversation_id: str) -> dict[str, str]:
+    rows = await world.rows(Table.RUN_FOLLOWUPS, conversation_id=conversation_id)
+    return {row["content"]: row["status"] for row in rows}
+
+
+async def send(world: World, followup_id: str) -> Posted:
+    out: list[Posted] = []
+
+    def encode(posted: Posted) -> tuple[int, str]:
+        out.append(posted)
+        return 201, "{}"
+
+    answer = await world.lifecycle.send_followup(USER, followup_id, "assistant", encode, None)
+    assert isinstance(answer, Answer)
+    return out[-1]
+
+
+async def followup(world: World, content: str) -> Row:
+    (row,) = await world.rows(Table.RUN_FOLLOWUPS, content=content)
+    return row
+
+
+async def test_what_waited_starts_the_next_run_in_the_ends_own_transaction(world: World) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("two", conversation_id)
+    await world.post("three", conversation_id)
+    assert [row["content"] for row in await world.history(conversation_id) if row["kind"] == "text"] == [
+        "one"
+    ]
+    await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    _, second = await world.runs_of(conversation_id)
+    assert (second.status, second.reason) == (RunStatus.QUEUED, "created_from_followup")
+    assert await statuses(world, conversation_id) == {"two": "applied", "three": "waiting"}
+    applied, waiting = await followup(world, "two"), await followup(world, "three")
+    assert (applied["run_id"], applied["message_id"]) == (second.id, second.trigger_message_id)
+    assert waiting["run_id"] == second.id
+    await check_invariants(world)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Failed(ErrorCode.MODEL_AUTH, "wrong key"), "cancel", "lost"],
+    ids=["failed", "cancelled", "lost"],
+)
+async def test_after_an_end_that_was_no_success_what_waited_is_held(
+    world: World, outcome: Outcome | str
+) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("two", conversation_id)
+    if isinstance(outcome, str):
+        await world.cancel(claimed.run.id)
+        if outcome == "lost":
+            await world.lose()
+        else:
+            await world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
+    else:
+        await world.lifecycle.end_attempt(claimed.fence, outcome, None)
+    assert await statuses(world, conversation_id) == {"two": "held"}
+    assert len(await world.runs_of(conversation_id)) == 1
+    *_, held, end = await world.events()
+    assert (held["type"], held["payload"]["followup"]["status"]) == ("followup.changed", "held")
+    assert end["payload"]["followups"][0]["status"] == "held"
+    await check_invariants(world)
+
+
+async def test_a_message_accepted_while_the_run_stops_starts_the_next_one_and_the_older_is_held(
+    world: World,
+) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("before", conversation_id)
+    await world.cancel(claimed.run.id)
+    await world.post("during", conversation_id)
+    await world.post("during too", conversation_id, when_busy=WhenBusy.INTERRUPT)
+    await world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
+    assert await statuses(world, conversation_id) == {
+        "before": "held",
+        "during": "applied",
+        "during too": "waiting",
+    }
+    await check_invariants(world)
+
+
+async def test_a_held_message_is_sent_as_a_run_of_its_own(world: World) -> None:
+    posted = await world.post("one")
+    assert posted.run is not None
+    conversation_id = posted.conversation["id"]
+    await world.post("two", conversation_id)
+    await world.cancel(posted.run.id)
+    held = await followup(world, "two")
+    sent = await send(world, held["id"])
+    assert sent.run is not None
+    assert sent.run.reason == "created_from_followup"
+    assert await statuses(world, conversation_id) == {"two": "applied"}
+    with pytest.raises(VersionConflict):
+        await send(world, held["id"])
+    await check_invariants(world)
+
+
+async def test_a_held_message_sent_while_a_run_is_live_waits_behind_the_others(world: World) -> None:
+    posted = await world.post("one")
+    assert posted.run is not None
+    conversation_id = posted.conversation["id"]
+    await world.post("old", conversation_id)
+    await world.cancel(posted.run.id)
+    await world.post("new", conversation_id)
+    await world.post("newer", conversation_id)
+    sent = await send(world, (await followup(world, "old"))["id"])
+    assert sent.run is None
+    order = []
+    for _ in range(3):
+        claimed = await world.claim()
+        order.append((await world.rows(Table.RUN_INPUTS, run_id=claimed.run.id))[0]["input"][-1]["content"])
+        await Engine(world, claimed).enter()
+        await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    assert order == ["new", "newer", "old"]
+
+
+async def test_a_discarded_message_never_runs_and_a_repeat_finds_it_discarded(world: World) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("two", conversation_id)
+    row = await followup(world, "two")
+    with pytest.raises(VersionConflict):
+        await world.lifecycle.discard_followup(USER, row["id"], row["version"] + 1)
+    discarded = await world.lifecycle.discard_followup(USER, row["id"], row["version"])
+    assert discarded["status"] == "discarded"
+    assert (await world.lifecycle.discard_followup(USER, row["id"]))["status"] == "discarded"
+    await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    assert len(await world.runs_of(conversation_id)) == 1
+    await check_invariants(world)
+
+
+async def test_an_edit_names_the_version_it_saw(world: World) -> None:
+    claimed = await world.begin_run("one")
+    await world.post("two", claimed.run.conversation_id)
+    row = await followup(world, "two")
+    edited = await world.lifecycle.change_followup(USER, row["id"], 1, content="two, better")
+    assert (edited["content"], edited["version"]) == ("two, better", 2)
+    with pytest.raises(VersionConflict) as refused:
+        await world.lifecycle.change_followup(USER, row["id"], 1, content="lost")
+    assert refused.value.current["followup"]["content"] == "two, better"
+    await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    with pytest.raises(VersionConflict, match="applied already"):
+        await world.lifecycle.change_followup(USER, row["id"], 3, content="too late")
+
+
+async def test_messages_that_wait_can_be_put_in_another_order(world: World) -> None:
+    claimed = await world.begin_run("zero")
+    conversation_id = claimed.run.conversation_id
+    for text in ("a", "b", "c"):
+        await world.post(text, conversation_id)
+    row = await followup(world, "c")
+    await world.lifecycle.change_followup(USER, row["id"], row["version"], position=0)
+    view = await world.lifecycle.conversation(USER, conversation_id)
+    assert [one["content"] for one in view.followups] == ["c", "a", "b"]
+    await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    assert await statuses(world, conversation_id) == {"c": "applied", "a": "waiting", "b": "waiting"}
+
+
+async def test_another_persons_follow_up_is_not_there(world: World) -> None:
+    await world.lifecycle.ensure_user("bert", "Bert")
+    claimed = await world.begin_run("one")
+    await world.post("two", claimed.run.conversation_id)
+    row = await followup(world, "two")
+    with pytest.raises(NotFound):
+        await world.lifecycle.discard_followup("bert", row["id"])
+    with pytest.raises(NotFound):
+        await world.lifecycle.change_followup("bert", row["id"], 1, content="x")
+
+
+# --- interrupting
+
+
+@pytest.mark.parametrize("parked", [False, True], ids=["queued", "waiting"])
+async def test_interrupting_a_run_nobody_owns_ends_it_and_starts_the_message_at_once(
+    world: World, parked: bool
+) -> None:
+    from tests.lifecycle.test_attempts import QUESTION
+
+    if parked:
+        claimed = await world.begin_run("one")
+        first = await world.lifecycle.end_attempt(claimed.fence, QUESTION, None)
+    else:
+        posted = await world.post("one")
+        assert posted.run is not None
+        first = posted.run
+    await world.post("older", first.conversation_id)
+    urgent = await world.post("urgent", first.conversation_id, when_busy=WhenBusy.INTERRUPT)
+    assert urgent.run is not None
+    ended = await world.run(first.id)
+    assert (ended.status, ended.reason) == (RunStatus.INTERRUPTED, "superseded")
+    assert (await followup(world, "older"))["run_id"] == urgent.run.id
+    await check_invariants(world)
+
+
+@pytest.mark.parametrize("by", ["owner", "reaper"])
+async def test_interrupting_a_running_run_puts_the_message_first_whoever_writes_the_end(
+    world: World, by: str
+) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("older", conversation_id)
+    urgent = await world.post("urgent", conversation_id, when_busy=WhenBusy.INTERRUPT)
+    assert urgent.run is None
+    assert (await world.run(claimed.run.id)).status is RunStatus.CANCELLING
+    if by == "owner":
+        await world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
+    else:
+        await world.lose()
+    assert (await world.run(claimed.run.id)).status is RunStatus.INTERRUPTED
+    assert await statuses(world, conversation_id) == {"urgent": "applied", "older": "waiting"}
+    await check_invariants(world)
+
+
+async def test_a_stop_pressed_meanwhile_holds_the_superseding_message_too(world: World) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("urgent", conversation_id, when_busy=WhenBusy.INTERRUPT)
+    await world.post("also", conversation_id)
+    stopped = await world.cancel(claimed.run.id)
+    assert stopped.stop is not None and stopped.stop.cause == "cancel_requested"
+    await world.post("after", conversation_id)
+    await world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
+    assert await statuses(world, conversation_id) == {"urgent": "held", "also": "held", "after": "applied"}
+    await check_invariants(world)
+
+
+# --- exactly once, whenever it comes
+
+
+@pytest.mark.slow(60)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=st.integers(0, 3), beside=st.integers(1, 5), yields=st.integers(0, 4), fails=st.booleans())
+async def test_around_a_runs_end_each_accepted_message_runs_once_and_in_order(
+    world: World, before: int, beside: int, yields: int, fails: bool
+) -> None:
+    claimed = await world.begin_run("first")
+    await Engine(world, claimed).enter()
+    conversation_id = claimed.run.conversation_id
+    for number in range(before):
+        await world.post(f"before {number}", conversation_id)
+
+    async def end() -> None:
+        for _ in range(yields):
+            await asyncio.sleep(0)
+        outcome: Outcome = Failed(ErrorCode.AGENT_FAILURE, "x") if fails else Finished()
+        await world.lifecycle.end_attempt(claimed.fence, outcome, None)
+
+    posts = [world.post(f"beside {number}", conversation_id) for number in range(beside)]
+    await asyncio.gather(*posts[: beside // 2], end(), *posts[beside // 2 :])
+    while runs := await world.lifecycle.claim("incarnation-1", None, 1):
+        (next_one,) = runs
+        await world.lifecycle.compose_input(next_one.fence, _whole)
+        await Engine(world, next_one).enter()
+        await world.lifecycle.end_attempt(next_one.fence, Finished(), None)
+    await check_invariants(world)
+    rows = await world.history(conversation_id)
+    ran = [row["content"] for row in rows if row["role"] == "user"]
+    held = [
+        row["content"]
+        for row in await world.rows(Table.RUN_FOLLOWUPS, conversation_id=conversation_id)
+        if row["status"] == "held"
+    ]
+    assert sorted([*ran, *held]) == sorted(
+        ["first", *(f"before {n}" for n in range(before)), *(f"beside {n}" for n in range(beside))]
+    )
+    if not fails:
+        assert held == []
+        assert [text for text in ran if text.startswith("before")] == [f"before {n}" for n in range(before)]
+    # the thread took them in the order of the history
+    places = [row["log_seq"] for row in rows if row["role"] == "user"]
+    assert places == sorted(places)
+
+
+def _whole(messages: list) -> list[dict[str, str]]:  # type: ignore[type-arg]
+    return [{"id": one.id, "content": one.content} for one in messages]
