@@ -166,10 +166,17 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
         mount(app)
         if await store.read(lambda tx: tx.count(Table.RUNS, {"status": In(tuple(LIVE))})):
             await agents.warm_up()  # a run that is to be recovered should not wait for imports
+        warming = asyncio.create_task(agents.warm_up(), name="warm-up")
+        stack.push_async_callback(_let_go, warming)
         await worker.start()
         stack.push_async_callback(worker.drain)
         yield System(app, lifecycle, store, worker, agents, closing)
         closing.set()
+
+
+async def _let_go(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _wakeup(settings: Settings, ids: TimeOrderedIds, stack: AsyncExitStack) -> Any:

@@ -108,12 +108,12 @@ class AgentRegistry:
 
     async def warm_up(self) -> None:
         """Load what the first run needs, so that it does not wait for imports; faults show in `infos`."""
-        for agent in self._agents.values():
-            await agent.load()
         try:
             await self.choose_model()
         except Unavailable:
             pass  # told again, with the cure, by whoever asks
+        for agent in self._agents.values():
+            await agent.load()
 
     async def faults(self) -> dict[str, str]:
         """Agents that cannot be used, each with what is wrong and the cure."""
