@@ -145,6 +145,7 @@ class Exchange:
     interrupts: int = 0
     stop_sent: bool = False
     running_since: float | None = None
+    attempt: int = 0
     fetched_at: float = float("-inf")
     shown_message: str | None = None
     shown: int = 0
@@ -258,6 +259,10 @@ class Exchange:
             self.view.take(event)
             if self.view.run["status"] == RunStatus.RUNNING and self.running_since is None:
                 self.running_since = time.monotonic()
+            if self.view.run["attempt"] > max(self.attempt, 1):
+                self.screen.end_text()
+                self.screen.note(f"  attempt {self.view.run['attempt']}: what was being said starts anew")
+            self.attempt = self.view.run["attempt"]
         self._print()
 
     def _take_followup(self, followup: Json) -> None:
@@ -331,7 +336,7 @@ class Exchange:
         elapsed = None if self.running_since is None else time.monotonic() - self.running_since
         line = status_line(run, self.view.document, elapsed)
         if not self.connected:
-            line = f"no connection to {self.client.url}, trying again · last seen: {line}"
+            line = f"○ no connection to {self.client.url} · trying again"
         self.screen.status(line, GLYPHS[run["status"]][2])
 
     async def _finish(self) -> None:

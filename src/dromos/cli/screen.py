@@ -95,12 +95,10 @@ class TerminalScreen:
 
     def text(self, added: str) -> None:
         *whole, self._line = (self._line + visible(added)).split("\n")
-        longest = max(20, self._console.width) * ROWS_HELD
-        while len(self._line) > longest:
-            cut = self._line.rfind(" ", 0, longest - self._console.width)
-            cut = cut if cut > 0 else longest - self._console.width
-            whole.append(self._line[:cut])
-            self._line = self._line[cut:].removeprefix(" ")
+        rows = Text(self._line).wrap(self._console, self._console.width)
+        if len(rows) > ROWS_HELD:
+            whole += [row.plain for row in rows[:-1]]
+            self._line = rows[-1].plain
         if whole:
             self._console.print(Text("\n".join(whole)))
         self._draw()
