@@ -127,3 +127,12 @@ async def history(store: Store, conversation_id: str = "c1", **where: Any) -> li
 
 async def rows(store: Store, table: Table, order: Sequence[str] = (), **where: Any) -> list[Row]:
     return await store.read(lambda tx: tx.find(table, where, order=order))
+
+
+async def until_stored(store: Store, **where: Any) -> None:
+    """Return once a message like this is in the store; the caller bounds the time."""
+    poll = asyncio.Event()
+    while not await history(store, **where):
+        asyncio.get_running_loop().call_later(0.005, poll.set)
+        await poll.wait()
+        poll.clear()

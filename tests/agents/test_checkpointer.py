@@ -19,7 +19,7 @@ from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.domain.errors import LeaseLost
 from dromos.domain.statuses import RunStatus
 from dromos.ports.store import Table
-from tests.agents.kit import history, rows
+from tests.agents.kit import history, rows, until_stored
 
 
 def config(run_id: str, thread_id: str = "c1", **more: Any) -> dict[str, Any]:
@@ -240,8 +240,7 @@ async def test_a_finished_sibling_is_a_row_before_its_step_ends_and_never_runs_a
 
     async def slow(state: Any) -> dict[str, Any]:
         async with asyncio.timeout(5):
-            while not await history(room.store, id="q"):
-                await asyncio.sleep(0.005)
+            await until_stored(room.store, id="q")
         seen.extend(await history(room.store, id="q"))
         if fail:
             raise RuntimeError("no")

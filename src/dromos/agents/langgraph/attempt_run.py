@@ -40,6 +40,8 @@ from dromos.ports.clock import Clock
 from dromos.ports.store import ReadTx, Row, Table, Tx
 
 DEFAULT_STEP_LIMIT = 25
+_SPARE = 3
+"""LangGraph's limit stands so much above ours that ours is always met first."""
 OBSERVER_KEY = "__dromos_observer"
 RUN_KEY = "__dromos_run"
 """Keys of `configurable` under which a graph of ours finds the attempt's observer and its run."""
@@ -57,18 +59,26 @@ class Plan:
     policies: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
 
 
-class _Drain(RunControl):
-    """LangGraph looks here before each step."""
+class _Boundary(RunControl):
+    """LangGraph looks here before each step that has work: a drain ends the attempt, and so does the step limit.
 
-    __slots__ = ("_event",)
+    LangGraph's own limit is no use for that: it counts differently after a resume, and raises at an exact finish.
+    """
 
-    def __init__(self, event: Signal) -> None:
+    __slots__ = ("_drain", "_left", "_saver")
+
+    def __init__(self, drain: Signal, saver: Checkpointer, left: int) -> None:
         super().__init__()
-        self._event = event
+        self._drain, self._saver = drain, saver
+        self._left = saver.steps + left
+
+    @property
+    def limit_reached(self) -> bool:
+        return self._saver.steps >= self._left
 
     @property
     def drain_requested(self) -> bool:
-        return self._event.is_set()
+        return self._drain.is_set() or self.limit_reached
 
 
 class AttemptRun:
@@ -101,8 +111,6 @@ class AttemptRun:
             commits = self.saver.commits
             try:
                 return await self._pass(look_first=repeated)
-            except GraphDrained:
-                return Drained()
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -125,8 +133,7 @@ class AttemptRun:
 
     async def _pass(self, *, look_first: bool) -> Outcome:
         run = self.attempt.run
-        limit = self._limit
-        recursion = limit + 1  # LangGraph counts the taking in of the input too
+        left = self._limit
         if look_first:
             done = await self.attempt.recorder.read(lambda tx: _steps_done(tx, run))
             state = await self.graph.aget_state({"configurable": {"thread_id": run.conversation_id}})
@@ -134,31 +141,28 @@ class AttemptRun:
                 run.resume_of is not None or (state.metadata or {}).get("run_id") == run.id
             ):
                 return await self._finish()
-            if done >= limit:
-                return Failed(ErrorCode.RECURSION_LIMIT, _limit_text(limit))
-            if state.next:
-                at_input = (state.metadata or {}).get("source") == "input"
-                recursion = max(limit - done - (0 if at_input else 1), 1)
+            left -= done
         self._questions = []
         extras = {**self.plan.extras, RUN_KEY: run, OBSERVER_KEY: self.observer}
         config: RunnableConfig = {
             "configurable": {"thread_id": run.conversation_id, "run_id": run.id, **extras},
             "metadata": {"attempt": run.attempt},
-            "recursion_limit": recursion,
+            "recursion_limit": max(left, 1) + _SPARE,
             "callbacks": [self.observer],
         }
         engine_input = None if run.resume_of is not None else self.attempt.input
-        async for part in self.graph.astream(
-            engine_input,
-            config,
-            stream_mode=["tasks"],
-            durability="sync",
-            version="v2",
-            control=_Drain(self.attempt.drain),
-        ):
-            event = cast(dict[str, Any], part["data"])
-            self.observer.on_task(event)
-            self._questions.extend(event.get("interrupts") or ())
+        boundary = _Boundary(self.attempt.drain, self.saver, left)
+        try:
+            async for part in self.graph.astream(
+                engine_input, config, stream_mode=["tasks"], durability="sync", version="v2", control=boundary
+            ):
+                event = cast(dict[str, Any], part["data"])
+                self.observer.on_task(event)
+                self._questions.extend(event.get("interrupts") or ())
+        except GraphDrained:
+            if boundary.limit_reached:
+                return Failed(ErrorCode.RECURSION_LIMIT, _limit_text(self._limit))
+            return Drained()
         await self.saver.settled()
         if self._questions:
             return Parked(Reason.QUESTION_ASKED, tuple(map(_question, self._questions)))
@@ -181,10 +185,7 @@ class AttemptRun:
             link is error.__cause__ for link in self.observer.model_errors if error.__cause__ is not None
         )
         self.observer.model_errors.clear()
-        failure = classify(error, from_model=from_model, now=self.clock.now())
-        if failure.code is ErrorCode.RECURSION_LIMIT:
-            return Failure(failure.code, _limit_text(self._limit))
-        return failure
+        return classify(error, from_model=from_model, now=self.clock.now())
 
     async def _wait(self, failure: Failure, retry: Retry) -> Outcome | None:
         """Wait inside the step, or give the slot back; an outcome ends the attempt."""

@@ -69,6 +69,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         self.serde = StateSerializer()
         self.loop = asyncio.get_running_loop()
         self.commits = 0
+        self.steps = 0  # of the root graph, stored by this instance; the taking in of an input is none
         self._source = source
         self._recorder: Recorder | None = source if _can_write(source) else None
         self._step_rows = step_rows
@@ -170,6 +171,8 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         except BaseException as error:
             settle(held, error)
             raise
+        if ns == "" and metadata.get("source") == "loop" and not memory.after_input:
+            self.steps += 1
         made.commit(places)
         settle(held)
         self.commits += 1
