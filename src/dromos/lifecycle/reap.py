@@ -114,10 +114,13 @@ def _has_live_owner(change: Change, run: Run) -> bool:
 
 
 def _calls_without_result(change: Change, run: Run) -> tuple[str, ...]:
-    """Nobody is there to tell how the open calls went: each of them is an unknown one."""
+    """Nobody is there to tell how the open calls went, nor that one which is still waited for."""
     head = head_checkpoint(change.tx, run.conversation_id)
     state = thread_state(change.tx, run.conversation_id, head)
-    return tuple(call.name for call in state.open_calls if call.id not in state.pending_results)
+    names = [call.name for call in state.open_calls if call.id not in state.pending_results]
+    if run.stop is not None and run.stop.waiting_for is not None:
+        names.append(str(run.stop.waiting_for["tool"]))
+    return tuple(dict.fromkeys(names))
 
 
 def _is_stuck(run: Run, policy: Policy, now: datetime) -> bool:
