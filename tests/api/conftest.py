@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -34,6 +35,7 @@ from dromos.ports.agent import (
     ModelChoice,
     Outcome,
 )
+from dromos.store.migrations import migrate
 from dromos.store.opening import SqlStore, open_store
 from dromos.testing.local_http import LocalHTTP
 from dromos.testing.waiting import within
@@ -288,9 +290,18 @@ class Serving:
 Start = Callable[..., Awaitable[Serving]]
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with tables and no rows, to be copied: making the tables takes longer than most tests."""
+    path = tmp_path_factory.mktemp("empty") / "dromos.db"
+    migrate(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Start]:
+async def start(tmp_path: Path, empty_database: Path) -> AsyncIterator[Start]:
     """Starts a process on the test's database; each is stopped at the end. Again: the same database."""
+    shutil.copy(empty_database, tmp_path / "dromos.db")
     open_ones: list[Serving] = []
 
     async def begin(*, work: bool = True, address: str | None = None, **options: Any) -> Serving:

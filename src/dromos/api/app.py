@@ -60,7 +60,8 @@ def create_app(deps: Deps) -> FastAPI:
     )
     app.state.door = Door(deps, feeds, metrics)
     for router in (conversations.router, runs.router, stream.router, about.router, lab.router):
-        app.include_router(router)
+        # As they are: an included router would be asked, and its context set and reset, at every request.
+        app.router.routes.extend(router.routes)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

@@ -14,11 +14,12 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from dromos.wire import bodies, lab
 from dromos.wire.answers import Problem
 from dromos.wire.bodies import NoQuery
 
 _REF = "#/components/schemas/{model}"
-_BODY = "x-dromos-body"
+_BODIES = {name: model for module in (bodies, lab) for name, model in vars(module).items()}
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _KEY = {
     "name": "Idempotency-Key",
@@ -70,7 +71,6 @@ def documented(
             "required": body_required,
             "content": {"application/json": {"schema": schema}},
         }
-        extra[_BODY] = body
     return {
         "summary": summary,
         "status_code": min(answers),
@@ -125,17 +125,28 @@ def complete(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
         tags=app.openapi_tags,
     )
-    models: dict[type[BaseModel], None] = {Problem: None}
+    received: set[type[BaseModel]] = set()
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            model = operation.pop(_BODY, None)
-            if model is not None:
-                models[model] = None
+            if "requestBody" in operation:
+                ref = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+                received.add(_BODIES[ref.rsplit("/", 1)[1]])
             operation["parameters"] = _path_parameters(path) + operation.get("parameters", [])
             operation["responses"].pop("422", None)
-    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
+    # Answers once more: the framework leaves every null out of their examples.
+    sent = {answer["model"] for route in app.routes for answer in _answers(route) if "model" in answer} | {
+        Problem
+    }
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in received] + [(model, "serialization") for model in sent],
+        ref_template=_REF,
+    )
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
     return document
+
+
+def _answers(route: object) -> list[dict[str, Any]]:
+    return list(getattr(route, "responses", {}).values())
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
