@@ -259,10 +259,6 @@ class Exchange:
             self.view.take(event)
             if self.view.run["status"] == RunStatus.RUNNING and self.running_since is None:
                 self.running_since = time.monotonic()
-            if self.view.run["attempt"] > max(self.attempt, 1):
-                self.screen.end_text()
-                self.screen.note(f"  attempt {self.view.run['attempt']}: what was being said starts anew")
-            self.attempt = self.view.run["attempt"]
         self._print()
 
     def _take_followup(self, followup: Json) -> None:
@@ -319,6 +315,9 @@ class Exchange:
             return
         if view.message_id != self.shown_message:
             self.screen.end_text()
+            if self.shown and view.run["attempt"] > self.attempt:
+                self.screen.note(f"  attempt {view.run['attempt']}: what was being said starts anew")
+            self.attempt = view.run["attempt"]
             self.shown_message, self.shown = view.message_id, 0
         if len(view.text) > self.shown:
             self.screen.text(view.text[self.shown :])

@@ -12,7 +12,7 @@ from dromos.settings.sections import Section, Settings, section_in, table_of
 
 PREFIX = "DROMOS_"
 CONFIG_VARIABLE = "DROMOS_CONFIG"
-OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "DROMOS_SERVER", "DROMOS_TOKEN"})
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, "DROMOS_SERVER"})
 """Names with our prefix that are no settings of the server."""
 
 FLAGS: Mapping[str, str] = MappingProxyType(
