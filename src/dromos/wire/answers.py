@@ -201,8 +201,10 @@ class ConversationLine(Shape):
     line: str | None
     open_requests: int
     message_count: int
+    archived: bool
+    created_at: str
     updated_at: str
-    unseen: bool | int
+    unseen: bool
 
 
 class Request(Shape):
