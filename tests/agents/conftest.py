@@ -15,6 +15,7 @@ from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import OwnerKind, RunStatus
 from dromos.ports.store import ReadTx, Store, Table, Tx
 from dromos.store.opening import open_store
+from tests.agents import kit
 
 T = TypeVar("T")
 
@@ -40,6 +41,14 @@ class FencedRecorder:
 
     async def read(self, fn: Callable[[ReadTx], T]) -> T:
         return await self.store.read(fn)
+
+
+@pytest.fixture(autouse=True)
+async def close_models() -> AsyncIterator[None]:
+    """Connections to models end with the test that opened them."""
+    yield
+    while kit.opened:
+        await kit.opened.pop().aclose()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -100,18 +100,25 @@ class FunctionToolbox:
         return None
 
 
+opened: list[ChatModels] = []
+"""Closed after each test."""
+
+
 def assistant(
     store: Store,
     toolbox: FunctionToolbox | None = None,
     *,
     model: str = "scripted",
     environ: Mapping[str, str] | None = None,
+    ollama_host: str | None = None,
+    local: LocalModel | None = None,
     **options: Any,
 ) -> LangGraphAgent:
     """The built-in agent with this model."""
     clock = SystemClock()
-    selector = ModelSelector(clock, model=model)
-    models = ChatModels(selector, LocalModel(), environ or {})
+    selector = ModelSelector(clock, model=model, ollama_host=ollama_host)
+    models = ChatModels(selector, local or LocalModel(), environ or {})
+    opened.append(models)
     source = AssistantSource(selector, models, toolbox or FunctionToolbox(), Counted(), **options)
     return LangGraphAgent(source, store, clock)
 

@@ -32,7 +32,7 @@ from dromos.ports.tool import Toolbox
 
 if TYPE_CHECKING:
     from dromos.agents.langgraph.adapter import LangGraphAgent
-    from dromos.agents.langgraph.local_model import LocalModel
+    from dromos.agents.langgraph.chat_models import ChatModels
     from dromos.agents.langgraph.model_choice import ModelSelector
 
 ASSISTANT = "assistant"
@@ -74,7 +74,7 @@ class AgentRegistry:
         self._config, self._store, self._toolbox = config, store, toolbox
         self._clock, self._ids = clock, ids
         self._selector: ModelSelector | None = None
-        self._local: LocalModel | None = None
+        self._models: ChatModels | None = None
         self._agents: dict[str, _LateAgent] = {}
         if ASSISTANT not in config.agents:
             info = AgentInfo(ASSISTANT, "Answers, and uses the configured tools.", "langgraph")
@@ -125,8 +125,8 @@ class AgentRegistry:
         return found
 
     async def aclose(self) -> None:
-        if self._local is not None:
-            await self._local.aclose()
+        if self._models is not None:
+            await self._models.aclose()
 
     def _model_selector(self) -> ModelSelector:
         from dromos.agents.langgraph.model_choice import ModelSelector
@@ -143,11 +143,11 @@ class AgentRegistry:
         from dromos.agents.langgraph.chat_models import ChatModels
         from dromos.agents.langgraph.local_model import LocalModel
 
-        self._local = LocalModel()
         selector = self._model_selector()
+        self._models = ChatModels(selector, LocalModel(), self._config.environ)
         source = AssistantSource(
             selector,
-            ChatModels(selector, self._local, self._config.environ),
+            self._models,
             self._toolbox,
             self._ids,
             step_limit=self._config.step_limit,
@@ -167,6 +167,7 @@ class AgentRegistry:
                 description=entry.description,
                 input_field=entry.input,
                 output_field=entry.output,
+                model=entry.model,
                 step_limit=entry.step_limit or self._config.step_limit,
                 policies=self._config.policies,
             )
@@ -198,10 +199,12 @@ class _LateAgent:
             return f"The agent's framework is not installed: {error}."
 
     async def load(self) -> None:
-        """Import and build; a fault becomes the description."""
+        """Import and build, so that the first run need not; a fault becomes the description."""
         fault = await self.fault()
         if fault is not None:
             self.info = replace(self.info, description=f"Cannot be used: {fault}")
+        elif self._agent is not None:
+            await self._agent.warm()
 
     async def attempt(self, attempt: Attempt) -> Outcome:
         try:

@@ -6,9 +6,13 @@ HTTP; it reads through the store and writes through the attempt's recorder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Protocol
 
+import structlog
+from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 
 from dromos.agents.engine_input import chat_input, field_input
@@ -17,10 +21,13 @@ from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.failures import classify
 from dromos.agents.langgraph.message_rows import role_of
 from dromos.agents.langgraph.observer import Observer
+from dromos.domain.errors import DromosError, Unavailable
 from dromos.domain.runs import Run
 from dromos.ports.agent import AgentInfo, Attempt, CheckpointSummary, Failed, InputMessage, Outcome
 from dromos.ports.clock import Clock
 from dromos.ports.store import Store, Table
+
+log = structlog.get_logger("dromos.agents")
 
 _NEVER = "1970-01-01T00:00:00+00:00"
 
@@ -38,6 +45,10 @@ class GraphSource(Protocol):
 
     async def plan(self, run: Run) -> Plan:
         """The graph for one attempt. Its middleware finds the observer in `configurable` under `OBSERVER_KEY`."""
+        ...
+
+    async def warm(self) -> None:
+        """Load what the first attempt needs."""
         ...
 
     async def shape(self) -> Pregel[Any, Any, Any, Any]:
@@ -75,6 +86,13 @@ class LangGraphAgent:
             attempt.live.set("/model", plan.model_name)
         return await AttemptRun(attempt, plan, self._clock, observer, saver).carry_out()
 
+    async def warm(self) -> None:
+        """Load now what the first run would have to wait for. Raises nothing: a fault is told by `fault`."""
+        try:
+            await self._source.warm()
+        except Exception as error:
+            log.debug("agent.not_warm", agent=self.info.name, problem=classify(error).message)
+
     async def fault(self) -> str | None:
         """Why no run of this agent can work; None where its graph is fine."""
         try:
@@ -84,14 +102,18 @@ class LangGraphAgent:
         return None
 
     async def pending(self, conversation_id: str) -> tuple[str, ...]:
-        graph = await self._reading()
-        state = await graph.aget_state({"configurable": {"thread_id": conversation_id}})
-        return tuple(state.next)
+        with _told_as_unavailable():
+            graph = await self._reading()
+            state = await graph.aget_state({"configurable": {"thread_id": conversation_id}})
+            return tuple(state.next)
 
     async def checkpoints(self, conversation_id: str) -> list[CheckpointSummary]:
-        graph = await self._reading()
+        with _told_as_unavailable():
+            graph = await self._reading()
+            config: RunnableConfig = {"configurable": {"thread_id": conversation_id}}
+            states = [state async for state in graph.aget_state_history(config)]
         found: list[CheckpointSummary] = []
-        async for state in graph.aget_state_history({"configurable": {"thread_id": conversation_id}}):
+        for state in reversed(states):
             metadata: dict[str, Any] = dict(state.metadata or {})
             values = state.values if isinstance(state.values, dict) else {}
             messages = values.get("messages")
@@ -111,9 +133,19 @@ class LangGraphAgent:
                     else {"id": last.id, "role": role_of(last), "content": last.content},
                 )
             )
-        found.reverse()
         return found
 
     async def _reading(self) -> Pregel[Any, Any, Any, Any]:
         graph = await self._source.shape()
         return graph.copy(update={"checkpointer": Checkpointer(self._store)})
+
+
+@contextmanager
+def _told_as_unavailable() -> Iterator[None]:
+    """A graph that cannot be loaded, or a state that cannot be read, as an error that says the cure."""
+    try:
+        yield
+    except DromosError:
+        raise
+    except Exception as error:
+        raise Unavailable(classify(error).message) from error

@@ -88,6 +88,14 @@ class AssistantSource:
             policies=self._policies,
         )
 
+    async def warm(self) -> None:
+        """Run a turn that nobody sees: much of the engine is loaded only then. Then load the chosen model's client."""
+        graph = await self.shape()
+        await graph.ainvoke({"messages": [{"role": "user", "content": "!say warm"}]})
+        choice = await self.choose()
+        if choice.name != LOCAL:
+            await self._models.get(choice.name)
+
     async def shape(self) -> Pregel[Any, Any, Any, Any]:
         return self._graph(SCRIPTED, await self._models.get(SCRIPTED), ())
 

@@ -5,7 +5,9 @@ The clients' own retries are off: how often a call is tried again is decided in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -22,18 +24,33 @@ class ChatModels:
     def __init__(self, selector: ModelSelector, local: LocalModel, environ: Mapping[str, str]) -> None:
         self._selector, self._local, self._environ = selector, local, environ
         self._built: dict[str, BaseChatModel] = {}
+        self._pools: list[Any] = []
 
     async def get(self, name: str) -> BaseChatModel:
         """The model called `provider:model`, `local:…` or `scripted`. Raises `ModelFault` with the cure."""
         if name == LOCAL:
             address = await self._local.start()
-            return self._kept(f"{name}@{address}", lambda: self._local_client(address))
-        return self._kept(name, lambda: self._build(name))
+            return await self._kept(f"{name}@{address}", lambda: self._local_client(address))
+        return await self._kept(name, lambda: self._build(name))
 
-    def _kept(self, key: str, build: Any) -> BaseChatModel:
+    async def aclose(self) -> None:
+        """Close the connections of all models, and the local one's process."""
+        models = list(self._built.values())
+        self._built.clear()
+        while self._pools:
+            await self._pools.pop().aclose()
+        for model in models:
+            for client in _ollama_clients(model):
+                closed = client.aclose() if hasattr(client, "aclose") else client.close()
+                if inspect.isawaitable(closed):
+                    await closed
+        await self._local.aclose()
+
+    async def _kept(self, key: str, build: Callable[[], BaseChatModel]) -> BaseChatModel:
         model = self._built.get(key)
         if model is None:
-            model = self._built[key] = build()
+            made = await asyncio.to_thread(build)  # imports of a provider take a second
+            model = self._built.setdefault(key, made)
         return model
 
     def _build(self, name: str) -> BaseChatModel:
@@ -61,7 +78,7 @@ class ChatModels:
     def _client(self, provider: str, model: str) -> BaseChatModel:
         options: dict[str, Any] = {}
         if provider == "openai":
-            options = {"max_retries": 0, "stream_usage": True}
+            options = {"max_retries": 0, "stream_usage": True, "http_async_client": self._openai_http()}
             base_url = self._environ.get("OPENAI_BASE_URL") or self._environ.get("OPENAI_API_BASE")
             if base_url:
                 options["base_url"] = base_url
@@ -79,11 +96,20 @@ class ChatModels:
         built: BaseChatModel = init_chat_model(model, model_provider=provider, **options)
         return built
 
+    def _openai_http(self) -> Any:
+        """A connection pool of this object's own: LangChain's default one is shared by the whole process."""
+        from openai import DefaultAsyncHttpxClient
+
+        client = DefaultAsyncHttpxClient()
+        self._pools.append(client)
+        return client
+
     def _local_client(self, address: str) -> BaseChatModel:
         from langchain_openai import ChatOpenAI
         from pydantic import SecretStr
 
         return ChatOpenAI(
+            http_async_client=self._openai_http(),
             model=LOCAL.partition(":")[2],
             base_url=address,
             api_key=SecretStr("none"),
@@ -92,3 +118,12 @@ class ChatModels:
             temperature=0.2,
             max_completion_tokens=400,
         )
+
+
+def _ollama_clients(model: BaseChatModel) -> Iterator[Any]:
+    """The HTTP clients inside of Ollama's, which it has no public way to close."""
+    if type(model).__name__ == "ChatOllama":
+        for name in ("_async_client", "_client"):
+            client = getattr(getattr(model, name, None), "_client", None)
+            if client is not None:
+                yield client

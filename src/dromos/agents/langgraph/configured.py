@@ -22,7 +22,10 @@ from dromos.ports.agent import AgentInfo
 
 
 class ConfiguredSource:
-    """`GraphSource` of one configured graph. Loads it at the first use; a broken one says so at every use."""
+    """`GraphSource` of one configured graph. Loads it at the first use; a broken one says so at every use.
+
+    `model`, or what the run asks for, reaches the graph and its factory as `configurable.model`.
+    """
 
     def __init__(
         self,
@@ -33,25 +36,36 @@ class ConfiguredSource:
         description: str = "",
         input_field: str | None = None,
         output_field: str | None = None,
+        model: str | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
         policies: Mapping[ErrorCode, RetryPolicy] = DEFAULT_POLICIES,
     ) -> None:
         self.info = AgentInfo(name, description or f"The graph {reference}.", "langgraph")
         self.input_field = input_field
         self._reference, self._root, self._output = reference, root, output_field
-        self._step_limit, self._policies = step_limit, policies
+        self._model, self._step_limit, self._policies = model, step_limit, policies
         self._found: Any = None
         self._graph: Graph | None = None
         self._lock = asyncio.Lock()
 
     async def plan(self, run: Run) -> Plan:
         graph = await self.shape()
+        model = run.model or self._model
+        extras = {"model": model} if model else {}
         if takes_config(self._found) and callable(self._found) and self._found is not graph:
-            config = {
-                "configurable": {"thread_id": run.conversation_id, "run_id": run.id, "model": run.model}
-            }
+            config = {"configurable": {"thread_id": run.conversation_id, "run_id": run.id, **extras}}
             graph = await make_graph(self._found, self._reference, config)
-        return Plan(graph=graph, output=self._output, step_limit=self._step_limit, policies=self._policies)
+        return Plan(
+            graph=graph,
+            model_name=model or "",
+            output=self._output,
+            step_limit=self._step_limit,
+            extras=extras,
+            policies=self._policies,
+        )
+
+    async def warm(self) -> None:
+        await self.shape()
 
     async def shape(self) -> Graph:
         """The graph, loaded. Raises `ConfigurationInvalid`."""

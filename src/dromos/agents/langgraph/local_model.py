@@ -29,6 +29,12 @@ class LocalModel:
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
 
+    @property
+    def process_id(self) -> int | None:
+        """The process while it runs."""
+        running = self._process is not None and self._process.returncode is None
+        return self._process.pid if running and self._process is not None else None
+
     async def start(self) -> str:
         """Its OpenAI-compatible address, once it answers. Raises `ModelFault` (MODEL_UNAVAILABLE) with the cure."""
         async with self._lock:
