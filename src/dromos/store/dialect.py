@@ -48,7 +48,8 @@ class SqlDialect:
 
     `compiler` writes its SQL with positional parameters. `clock` is SQL for its time as an `Instant`. `insert`
     makes an INSERT that knows ON CONFLICT. `any_of(column, name)` is the condition "one of the list bound as
-    `name`", whatever the list's length; `pack` makes the driver's value of that list. `translate` says what a
+    `name`", whatever the list's length; `pack` makes the driver's value of that list. `writes_in_cte`: a common table
+    expression may write, which saves a round trip. `translate` says what a
     driver's error means to the product, or None where it is a mistake of ours.
     """
 
@@ -57,5 +58,6 @@ class SqlDialect:
     insert: Callable[[Table], Insert]
     any_of: Callable[[ColumnElement[Any], str], ColumnElement[bool]]
     pack: Callable[[Sequence[Any]], Any]
+    writes_in_cte: bool
     driver_error: type[Exception]
     translate: Callable[[Exception], DromosError | None]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from dromos.domain.errors import StoreUnavailable
+from dromos.domain.errors import StoreUnavailable, Unavailable
 
 
 class Job:
@@ -147,11 +147,19 @@ class Lane:
                 if going:
                     going = self._fill(group)
                 if group:
-                    again = work.perform(group)
+                    again = self._perform(work, group)
                     _answer([job for job in group if job not in again] if again else group)
                 group = []  # the answers live with their tasks only
         finally:
             work.close()
+
+    @staticmethod
+    def _perform(work: Work, group: Sequence[Job]) -> Sequence[Job]:
+        try:
+            return work.perform(group)
+        except Exception as error:  # a mistake in the work: nobody may wait for ever because of it
+            fail(group, StoreUnavailable(f"the store failed inside ({error!r}): see the server's log"), error)
+            return ()
 
     def _fill(self, group: list[Job]) -> bool:
         """Add what waits now, blocking until there is something to do; False: end afterwards."""
@@ -165,6 +173,13 @@ class Lane:
             if job.is_wanted:
                 group.append(job)
         return True
+
+
+def fail(group: Sequence[Job], told: Unavailable, cause: BaseException) -> None:
+    """Give every job of a group the error, each a copy of its own (tasks add their tracebacks to it)."""
+    for job in group:
+        job.value, job.error = None, type(told)(told.detail)
+        job.error.__cause__ = cause
 
 
 def _answer(group: Sequence[Job]) -> None:

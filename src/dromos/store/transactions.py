@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from dromos.domain.errors import Duplicate, Invalid, LostRace, NotFound, Unavailable
@@ -16,11 +17,12 @@ from dromos.domain.runs import Run
 from dromos.ports.store import Row, Table, Where
 from dromos.store.dialect import Cursor, SqlDialect, TryAgain
 from dromos.store.runs import RUN_COLUMNS, changes, run_from_values, run_to_values
-from dromos.store.statements import Statement, Statements, split
+from dromos.store.statements import EVENT_COLUMNS, Statement, Statements, split
 from dromos.store.tables import metadata
 from dromos.store.types import from_text
 
-_EVENT_COLUMNS = ("user_id", "seq", "type", "conversation_id", "run_id", "at", "payload")
+_MOST_EVENTS_IN_ONE = 8
+"""More events at once are rare; each number of them is a statement that is kept."""
 
 
 class SqlTx:
@@ -147,24 +149,23 @@ class SqlTx:
     def append_events(self, user_id: str, events: Sequence[EventDraft]) -> list[int]:
         if not events:
             return []
-        self._execute(self._statements.take_numbers(), [len(events), user_id])
-        taken = self._cursor.fetchone()
-        if taken is None:
-            raise NotFound(f"user {user_id} does not exist, so nothing can be told to its devices")
-        last: int = taken[0]
-        numbers = list(range(last - len(events) + 1, last + 1))
-        now = self.now()
+        now, count = self.now(), len(events)
         rows = [
-            [user_id, seq, event.type, event.conversation_id, event.run_id, now, event.payload]
-            for seq, event in zip(numbers, events, strict=True)
+            [user_id, event.type, event.conversation_id, event.run_id, now, event.payload] for event in events
         ]
-        statement = self._statements.insert(Table.EVENTS, _EVENT_COLUMNS)
-        if len(rows) == 1:
-            self._execute(statement, rows[0])
+        if self._dialect.writes_in_cte and count <= _MOST_EVENTS_IN_ONE:
+            statement = self._statements.append_events(count)
+            self._execute(statement, [count, user_id, *chain.from_iterable(rows)])
+            numbers = sorted(row[0] for row in self._cursor.fetchall())
         else:
-            self._run(statement.sql, [statement.bind(row) for row in rows], many=True)
-        if self._cursor.rowcount != len(rows):
-            raise Duplicate("pk_events")
+            self._execute(self._statements.take_numbers(), [count, user_id])
+            taken = self._cursor.fetchone()
+            numbers = [] if taken is None else list(range(taken[0] - count + 1, taken[0] + 1))
+            statement = self._statements.insert(Table.EVENTS, ("seq", *EVENT_COLUMNS))
+            for number, row in zip(numbers, rows, strict=False):
+                self._execute(statement, [number, *row])
+        if not numbers:
+            raise NotFound(f"user {user_id} does not exist, so nothing can be told to its devices")
         return numbers
 
     # --- one place that executes ----------------------------------------------------------------------------------

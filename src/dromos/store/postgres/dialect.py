@@ -76,6 +76,7 @@ DIALECT = SqlDialect(
     insert=postgresql.insert,
     any_of=_any_of,
     pack=_pack,
+    writes_in_cte=True,
     driver_error=psycopg.Error,
     translate=translate,
 )

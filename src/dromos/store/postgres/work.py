@@ -21,9 +21,9 @@ from enum import Enum, auto
 
 import psycopg
 
-from dromos.domain.errors import StoreUnavailable
+from dromos.domain.errors import StoreUnavailable, Unavailable
 from dromos.store.dialect import TryAgain
-from dromos.store.lanes import Job
+from dromos.store.lanes import Job, fail
 from dromos.store.postgres.connections import Link, Patience
 from dromos.store.postgres.dialect import CLOCK, DIALECT, translate
 from dromos.store.statements import Statements
@@ -165,21 +165,11 @@ class WriterWork:
 
     def _fail(self, group: Sequence[Job], error: Exception) -> None:
         self._statistics.failed()
-        told = error
-        if not isinstance(error, StoreUnavailable):
-            told = _told(error)
-        for job in group:
-            job.value, job.error = None, told
+        told = error if isinstance(error, Unavailable) else translate(error)
+        if not isinstance(told, Unavailable):
+            told = StoreUnavailable(f"the database failed ({error}): try again, and see the server's log")
+        fail(group, told, error)
         self._link.drop()
-
-
-def _told(error: Exception) -> Exception:
-    """What an operation is told of an error that is not its own."""
-    meaning = translate(error)
-    if meaning is None or isinstance(meaning, TryAgain):
-        meaning = StoreUnavailable(f"the database failed ({error}): try again, and see the server's log")
-    meaning.__cause__ = error
-    return meaning
 
 
 class ReaderWork:

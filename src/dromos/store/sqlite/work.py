@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dromos.domain.errors import StoreUnavailable
-from dromos.store.lanes import Job
+from dromos.domain.errors import StoreUnavailable, Unavailable
+from dromos.store.lanes import Job, fail
 from dromos.store.sqlite.connections import open_reader, open_writer
 from dromos.store.sqlite.dialect import DIALECT, translate
 from dromos.store.statements import Statements
@@ -93,12 +93,10 @@ class WriterWork:
 
     def _fail(self, group: Sequence[Job], error: Exception) -> None:
         self._statistics.failed()
-        told = error
-        if not isinstance(error, StoreUnavailable):
-            told = translate(error) or StoreUnavailable(f"the database failed: {error}; see the server's log")
-            told.__cause__ = error
-        for job in group:
-            job.value, job.error = None, told
+        told = error if isinstance(error, Unavailable) else translate(error)
+        if not isinstance(told, Unavailable):
+            told = StoreUnavailable(f"the database failed ({error}): see the server's log")
+        fail(group, told, error)
         self._connected.drop()  # closing rolls back whatever is left of the transaction
 
     def close(self) -> None:

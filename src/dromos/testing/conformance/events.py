@@ -57,6 +57,16 @@ class TestEvents:
         )
         assert [row["last_seq"] for row in rows] == [4, 2]
 
+    @pytest.mark.parametrize("count", [1, 2, 8, 9, 30])
+    async def test_many_events_of_one_operation_keep_their_order(self, backend: Backend, count: int) -> None:
+        await put(backend.store, Table.USERS, user())
+        drafts = [event(str(number)) for number in range(count)]
+        for turn in range(2):
+            numbers = await backend.store.write(lambda tx: tx.append_events("ada", drafts))
+            assert numbers == list(range(turn * count + 1, (turn + 1) * count + 1))
+        rows = await backend.store.read(lambda tx: tx.find(Table.EVENTS, {}, order=["seq"], columns=["payload"]))
+        assert [row["payload"]["text"] for row in rows] == [str(number) for number in range(count)] * 2
+
     async def test_a_user_who_does_not_exist_is_told_so(self, backend: Backend) -> None:
         with pytest.raises(NotFound, match="nobody"):
             await backend.store.write(lambda tx: tx.append_events("nobody", [event()]))
