@@ -191,6 +191,7 @@ def _again(attempt: Attempt, epoch: int) -> Any:
     return type(recorder)(recorder.store, Fence(attempt.run.id, epoch))
 
 
+@pytest.mark.promise("S3")
 async def test_continue_after_a_failure_adds_only_what_is_missing(room):
     await room.conversation()
     agent = assistant(room.store, policies={})

@@ -108,6 +108,7 @@ async def test_a_wrong_key_is_told_without_the_key(sqlite_room):
     assert "sk-wrong" not in outcome.message
 
 
+@pytest.mark.promise("S4")
 async def test_nobody_at_the_address_is_model_unavailable_after_one_more_try(room):
     await room.conversation()
     with socket.socket() as free:

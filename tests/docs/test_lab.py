@@ -26,7 +26,9 @@ def run_lab(name: str, tmp_path: Path) -> list[str]:
             pytest.skip(f"the lab needs {tool}; install your system's `{tool}` package")
     blocks = BLOCK.findall((LABS / name).read_text())
     script = "\n".join(f"echo '{MARK}{number}'\n{block}" for number, block in enumerate(blocks))
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("DROMOS_", "OLLAMA_"))}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("DROMOS_", "OLLAMA_"))
+    }
     environment |= {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PORT": str(free_port()),
@@ -52,6 +54,7 @@ def table(text: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow(170)
+@pytest.mark.promise("S5")
 @pytest.mark.promise("S8")
 def test_the_lab_on_execution_state_shows_what_it_says(tmp_path: Path) -> None:
     output = run_lab("execution-state.md", tmp_path)
