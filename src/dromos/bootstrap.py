@@ -159,7 +159,9 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
                 version=version("dromos"),
                 check=store.check,
                 options=Options(
-                    stop_deadline=limits.stop_deadline_s, hosts=frozenset(settings.allowed_hosts)
+                    stop_deadline=limits.stop_deadline_s,
+                    hosts=frozenset(settings.allowed_hosts),
+                    origins=frozenset(settings.allowed_origins),
                 ),
             )
         )
@@ -252,16 +254,12 @@ def _registry(
 
 
 def serve(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT, then drain. Returns the exit code; refusals to start are printed with the cure."""
+    """Serve until SIGTERM or SIGINT, then drain. Returns the exit code; raises `Unavailable` with the cure."""
     import uvloop
 
     configure_logging(settings)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(settings))
-    except DromosError as error:
-        sys.stderr.write(f"dromos: {getattr(error, 'detail', error)}\n")
-        return 1
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> int:
