@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from dromos.ports.store import Store, Table, Tx
+from dromos.ports.store import Store
 from dromos.store.opening import open_store
 from dromos.testing.postgres_server import PostgresServer
-from tests.lifecycle.world import World
+from tests.lifecycle.world import World, empty
 
 
 def _opened(address: str) -> Iterator[Store]:
@@ -31,11 +31,6 @@ def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def postgres_store(postgres: PostgresServer) -> Iterator[Store]:
     with postgres.database() as url:
         yield from _opened(url)
-
-
-def empty(tx: Tx) -> None:
-    for table in Table:
-        tx.remove(table, {})
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

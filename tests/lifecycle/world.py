@@ -150,6 +150,12 @@ class World:
         return await self.rows(Table.MESSAGES, conversation_id=conversation_id, hidden=False, pending_of=None)
 
 
+def empty(tx: Tx) -> None:
+    """Nothing is left in any table."""
+    for table in Table:
+        tx.remove(table, {})
+
+
 def compose(messages: list[InputMessage]) -> list[dict[str, Any]]:
     """An input as an adapter might make it: the messages, by id."""
     return [
