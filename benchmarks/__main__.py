@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …] [--rounds N]`: measure, print the table, write it to benchmarks/RESULTS.md with all names."""
+"""`python -m benchmarks [NAME …] [--rounds N]`: measure and print the table; with all names, write it to RESULTS.md."""
 
 from __future__ import annotations
 

@@ -49,24 +49,27 @@ async def per_stream(process: ServeProcess) -> float:
         return (rss_kib(process.pid) - before) / STREAMS
 
 
+async def first_words(reader: Connection, conversation: str) -> None:
+    """Wait until the conversation's run has said something."""
+    async for event, data, _ in reader.events(f"/v1/stream?focus={conversation}"):
+        text = orjson.loads(data).get("document", {}).get("text") or {}
+        if event == b"run.text" or text.get("length"):
+            return
+
+
 async def recovery(folder: Path) -> float:
     """Seconds from ready to the first sign of the recovered run's new attempt at work."""
     process = ServeProcess(folder / f"data-{time.monotonic_ns()}", cwd=folder)
     async with process:
         async with Connection(process.port) as connection:
             conversation, run_id, _ = await start(connection, "!tokens 100000 20")
-            while (await connection.ask("GET", f"/v1/runs/{run_id}/document"))["document"]["text"][
-                "length"
-            ] == 0:
-                await asyncio.sleep(0.05)
+        async with Connection(process.port) as reader:
+            await first_words(reader, conversation)
         process.kill()
         await process.restart()
         ready = time.perf_counter()
         async with Connection(process.port) as reader:
-            async for event, data, _ in reader.events(f"/v1/stream?focus={conversation}"):
-                text = orjson.loads(data).get("document", {}).get("text") or {}
-                if event == b"run.text" or text.get("length"):
-                    break
+            await first_words(reader, conversation)
         seconds = time.perf_counter() - ready
         async with Connection(process.port) as connection:
             await connection.ask("POST", f"/v1/runs/{run_id}/cancel?wait_s=10", {})

@@ -60,7 +60,7 @@ def noop() -> Any:
 
 
 @asynccontextmanager
-async def stock_sqlite(path: Path) -> AsyncIterator[BaseCheckpointSaver]:
+async def stock_sqlite(path: Path) -> AsyncIterator[BaseCheckpointSaver[Any]]:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
@@ -69,13 +69,14 @@ async def stock_sqlite(path: Path) -> AsyncIterator[BaseCheckpointSaver]:
 
 
 @asynccontextmanager
-async def stock_postgres(url: str) -> AsyncIterator[BaseCheckpointSaver]:
+async def stock_postgres(url: str) -> AsyncIterator[BaseCheckpointSaver[Any]]:
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
     from psycopg.rows import dict_row
     from psycopg_pool import AsyncConnectionPool
 
     options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
-    async with AsyncConnectionPool(url, kwargs=options, max_size=16, open=False) as pool:
+    pool: AsyncConnectionPool[Any] = AsyncConnectionPool(url, kwargs=options, max_size=16, open=False)
+    async with pool:
         saver = AsyncPostgresSaver(pool)
         await saver.setup()
         yield saver

@@ -54,7 +54,7 @@ async def fresh_conversations(people: list[Client], number: int) -> list[str]:
 
 
 def loaded(people: list[Client], runs: int) -> Side:
-    """runs/s with every client sending its next message when its run has ended, each run in a conversation of its own."""
+    """runs/s, every client sending its next message when its run has ended, each in a conversation of its own."""
 
     async def side() -> float:
         conversations = await fresh_conversations(people, runs)
@@ -143,7 +143,7 @@ async def dbos(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """A one-step workflow of DBOS on a database of its own."""
     from dbos import DBOS, DBOSConfig
 
-    config: DBOSConfig = {"name": "bench", "system_database_url": url, "run_admin_server": False}
+    config: DBOSConfig = {"name": "bench", "system_database_url": url}
     DBOS(config=config)
 
     @DBOS.step()

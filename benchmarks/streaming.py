@@ -36,7 +36,7 @@ async def first_token(process: ServeProcess) -> float:
     """Seconds from the POST to the first `run.text` of a stream that was open before."""
     async with Connection(process.port) as sender, Connection(process.port) as reader:
         made = await sender.ask("POST", "/v1/conversations", {"agent": "assistant"})
-        seen = asyncio.get_running_loop().create_future()
+        seen: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         ready = asyncio.Event()
 
         async def read() -> None:
