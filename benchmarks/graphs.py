@@ -25,7 +25,7 @@ class Counting(MessagesState):
     count: int
 
 
-def counting(steps: int, each_says: bool = False) -> StateGraph:
+def counting(steps: int, each_says: bool = False) -> StateGraph[Any, Any, Any, Any]:
     """A loop of `steps` trivial steps; with `each_says` every step adds a message of 216 characters."""
 
     async def step(state: Counting) -> dict[str, Any]:
