@@ -13,7 +13,6 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Send
 
-from dromos.agents.langgraph import checkpointer as saver_module
 from dromos.agents.langgraph.checkpoint_rows import StateNotStorable, StateUnreadable
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.domain.errors import LeaseLost
@@ -273,6 +272,30 @@ async def test_a_finished_sibling_is_a_row_before_its_step_ends_and_never_runs_a
     assert await rows(room.store, Table.WRITES, channel="__error__") == errors
 
 
+async def test_a_sibling_that_replaces_a_message_shows_it_once_before_and_after_its_step(room):
+    await room.conversation()
+    run, recorder = await room.run()
+    meanwhile: list[Any] = []
+
+    async def edits(state: Any) -> dict[str, Any]:
+        return {"messages": [HumanMessage("edited", id="h")]}
+
+    async def waits(state: Any) -> dict[str, Any]:
+        async with asyncio.timeout(5):
+            await until_stored(room.store, id="h", content="edited")
+        meanwhile.extend(await history(room.store, hidden=False))
+        return {"messages": [AIMessage("answer", id="a")]}
+
+    graph = fan_out(edits, waits, saver=Checkpointer(recorder))
+    await run_graph(graph, {"messages": [HumanMessage("first", id="h")]}, run.id)
+
+    assert [row["content"] for row in meanwhile] == ["first"]
+    assert [row["content"] for row in await history(room.store, hidden=False)] == ["edited", "answer"]
+    reopened = await Checkpointer(room.store).aget_tuple(config(run.id))
+    assert reopened is not None
+    assert [m.content for m in reopened.checkpoint["channel_values"]["messages"]] == ["edited", "answer"]
+
+
 async def test_an_old_epoch_writes_nothing(room):
     await room.conversation()
     run, recorder = await room.run()
@@ -478,7 +501,6 @@ async def test_a_thousand_messages_grow_the_file_by_less_than_three_mebibytes(sq
     assert len(await rows(room.store, Table.CHECKPOINTS)) == 1001
     await room.store.aclose()
     assert _size(file) - before <= 3 * 2**20
-    assert saver_module.Checkpointer is Checkpointer
 
 
 def _size(file: Any) -> int:

@@ -81,7 +81,9 @@ class LangGraphAgent:
         if run.attempt > 1:
             first += await attempt.recorder.read(lambda tx: tx.count(Table.RUN_STEPS, {"run_id": run.id}))
         observer = Observer(run, attempt.live, self._clock, first_num=first, model_name=plan.model_name)
-        saver = Checkpointer(attempt.recorder, step_rows=observer.step_rows, on_commit=observer.stored)
+        saver = Checkpointer(
+            attempt.recorder, step_rows=observer.records.rows, on_commit=observer.records.stored
+        )
         if plan.model_name:
             attempt.live.set("/model", plan.model_name)
         return await AttemptRun(attempt, plan, self._clock, observer, saver).carry_out()

@@ -205,7 +205,7 @@ class AttemptRun:
 
     async def _store_left_steps(self, *, stopping: bool = False) -> None:
         """Records of steps that no checkpoint took. They are history; without them the run ends all the same."""
-        rows = self.observer.left_rows()
+        rows = self.observer.records.left()
         if not rows:
             return
 

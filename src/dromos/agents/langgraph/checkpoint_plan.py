@@ -103,8 +103,8 @@ class CheckpointPlan:
         for row in blobs:
             tx.upsert(Table.CHECKPOINT_BLOBS, row)
         tx.upsert(Table.CHECKPOINTS, self._row(placement, count, now))
-        if self.writes:
-            tx.put_many(Table.WRITES, self.writes)
+        for row in self.writes:
+            tx.upsert(Table.WRITES, row)
         if self.steps:
             tx.put_many(Table.RUN_STEPS, self.steps)
         return places
@@ -273,8 +273,11 @@ def _store_list(
         row = change.rows[entry.message.id or ""]
         there = present.get(row["id"])
         if there is not None and there["log_seq"] is None:
-            place = Place(there["num"], seq, there["position"])
-            _adopt(tx, made, entry.message, row, there, seq)
+            position = entry.replaces.position if entry.replaces else there["position"]
+            place = Place(there["num"], seq, position)
+            _adopt(tx, made, entry.message, row, there, place)
+            if entry.replaces is not None:
+                hide.append(entry.replaces.num)
         else:
             num = numbers.take()
             old = entry.replaces or (Place(there["num"], 0, there["position"]) if there else None)
@@ -313,9 +316,16 @@ def _rows_of_ids(tx: Tx, made: CheckpointPlan, change: ListChange) -> dict[str, 
     return known | {row["id"]: row for row in found}
 
 
-def _adopt(tx: Tx, made: CheckpointPlan, message: BaseMessage, row: Row, there: Row, seq: int) -> None:
+def _adopt(tx: Tx, made: CheckpointPlan, message: BaseMessage, row: Row, there: Row, place: Place) -> None:
     """A row that was there before the engine knew its message gets its place in the log."""
-    values: Row = {"log_seq": seq, "pending_of": None, "ns": made.ns, "channel": ROOT_CHANNEL}
+    values: Row = {
+        "log_seq": place.seq,
+        "position": place.position,
+        "pending_of": None,
+        "hidden": False,
+        "ns": made.ns,
+        "channel": ROOT_CHANNEL,
+    }
     stored = made.memory.pending.get(row["id"])
     if stored is None:
         keep = ("role", "tool_calls", "tool_call_id", "name")

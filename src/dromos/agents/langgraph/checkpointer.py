@@ -12,11 +12,8 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeGuard
 
-import ormsgpack
-from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -27,19 +24,17 @@ from langgraph.checkpoint.base import (
 
 from dromos.agents.langgraph import thread_upkeep
 from dromos.agents.langgraph.blocking_saver import BlockingSaver
-from dromos.agents.langgraph.checkpoint_plan import ROOT_CHANNEL, Numbers, ThreadMemory, plan
-from dromos.agents.langgraph.checkpoint_rows import dump
-from dromos.agents.langgraph.message_rows import clean, is_storable, to_row
+from dromos.agents.langgraph.checkpoint_plan import ROOT_CHANNEL, ThreadMemory, plan
 from dromos.agents.langgraph.pending_writes import PendingWrites, TaskWrites, settle
 from dromos.agents.langgraph.state_serde import StateSerializer
 from dromos.agents.langgraph.thread_reads import (
-    MESSAGE_WRITE,
     ThreadRows,
     config_of,
     logs_at,
     rows_of,
     tuple_at,
 )
+from dromos.agents.langgraph.write_rows import WritePlan, rows_left_by
 from dromos.domain.runs import Run
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import In, Lt, ReadTx, Row, Store, Table, Tx
@@ -163,7 +158,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
             facts.setdefault("run_id", recorder.fence.run_id)
             made = plan(thread_id, ns, checkpoint, parent_id, facts, memory, new_versions, self.serde)
             delta = facts.get("counters_since_delta_snapshot") or {}
-            made.writes = [row for entry in held for row in self._still_needed(entry, delta)]
+            made.writes = rows_left_by(held, self.serde, recorder.fence.run_id, delta)
             if self._step_rows is not None and ns == "":
                 made.steps = self._step_rows(checkpoint["id"])
             with self._pending.during_save():
@@ -200,94 +195,18 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         await self._pending.settled()
 
     async def _store_writes(self, entries: list[TaskWrites]) -> None:
-        """Store the writes of tasks whose step goes on. Messages among them become rows that anybody can read."""
+        """Store the writes of tasks whose step goes on."""
         recorder = self._writer()
-        prepared = [(entry, self._message_values(entry)) for entry in entries]
-        rows = [row for entry in entries for row in self._write_rows(entry)]
-
-        def store(tx: Tx, run: Run) -> dict[int, list[int]]:
-            rows_by_task = _without_stored(tx, entries, rows)
-            numbers: dict[str, Numbers] = {}
-            nums: dict[int, list[int]] = {}
-            for entry, values in prepared:
-                for idx, (one, messages) in values.items():
-                    row = rows_by_task.get((entry.task_id, entry.checkpoint_id, entry.ns, idx))
-                    if row is None:
-                        continue
-                    counter = numbers.setdefault(entry.thread_id, Numbers(tx, entry.thread_id))
-                    taken = [counter.take() for _ in messages]
-                    tx.put_many(
-                        Table.MESSAGES,
-                        [
-                            _pending_row(entry, message, num, run, tx)
-                            for message, num in zip(messages, taken, strict=True)
-                        ],
-                    )
-                    row["value"] = ormsgpack.packb({"one": one, "nums": taken})
-                    nums[id(messages)] = taken
-            for counter in numbers.values():
-                counter.save()
-            special = [row for row in rows_by_task.values() if row["idx"] < 0]
-            for row in special:
-                tx.upsert(Table.WRITES, row)
-            tx.put_many(Table.WRITES, [row for row in rows_by_task.values() if row["idx"] >= 0])
-            return nums
-
-        nums = await recorder.write(store)
-        for entry, values in prepared:
+        prepared = WritePlan(entries, self.serde, recorder.fence.run_id, self._holds)
+        for entry, message, num in await recorder.write(prepared.apply):
             memory = self._memory.get((entry.thread_id, entry.ns))
-            if memory is None or memory.checkpoint_id != entry.checkpoint_id:
-                continue
-            for _, messages in values.values():
-                for message, num in zip(messages, nums.get(id(messages), ()), strict=False):
-                    memory.pending[message.id or ""] = (num, message)
+            if memory is not None and memory.checkpoint_id == entry.checkpoint_id:
+                memory.pending[message.id or ""] = (num, message)
 
-    def _message_values(self, entry: TaskWrites) -> dict[int, tuple[bool, list[BaseMessage]]]:
-        """Writes to the conversation's own channel whose value is messages: by index, (single?, messages)."""
-        if entry.ns:
-            return {}
-        values: dict[int, tuple[bool, list[BaseMessage]]] = {}
-        for idx, (channel, value) in enumerate(entry.writes):
-            one = is_storable(value)
-            if channel == ROOT_CHANNEL and (
-                one or (type(value) is list and value and all(map(is_storable, value)))
-            ):
-                messages = [value] if one else list(value)
-                clean(messages)
-                values[idx] = (one, messages)
-        return values
-
-    def _write_rows(self, entry: TaskWrites, only: frozenset[str] | None = None) -> list[Row]:
-        messages = self._message_values(entry) if only is None else {}
-        rows: list[Row] = []
-        for position, (channel, value) in enumerate(entry.writes):
-            idx = WRITES_IDX_MAP.get(channel, position)
-            if only is not None and idx >= 0 and channel not in only:
-                continue
-            typed = (
-                (MESSAGE_WRITE, b"")
-                if position in messages
-                else dump(self.serde, f"a write to {channel}", value)
-            )
-            rows.append(
-                {
-                    "thread_id": entry.thread_id,
-                    "checkpoint_ns": entry.ns,
-                    "checkpoint_id": entry.checkpoint_id,
-                    "task_id": entry.task_id,
-                    "idx": idx,
-                    "channel": channel,
-                    "type": typed[0],
-                    "value": typed[1],
-                    "task_path": entry.task_path,
-                    "run_id": self._recorder.fence.run_id if self._recorder is not None else None,
-                }
-            )
-        return rows
-
-    def _still_needed(self, entry: TaskWrites, delta_channels: Any) -> list[Row]:
-        """Rows that a finished step leaves behind: errors, interrupts, and deltas that nothing replaces."""
-        return self._write_rows(entry, only=frozenset(delta_channels))
+    def _holds(self, entry: TaskWrites, message_id: str) -> bool:
+        memory = self._memory.get((entry.thread_id, entry.ns))
+        log = memory.logs.get(ROOT_CHANNEL) if memory is not None else None
+        return log is not None and message_id in log.ids
 
     # --- upkeep -----------------------------------------------------------------------------------------------
 
@@ -390,42 +309,3 @@ def _listing(config: RunnableConfig | None, before: RunnableConfig | None) -> Ro
         elif limit and "checkpoint_id" in where:
             where["checkpoint_id"] = In(())
     return where
-
-
-def _without_stored(
-    tx: ReadTx, entries: Sequence[TaskWrites], rows: Sequence[Row]
-) -> dict[tuple[str, str, str, int], Row]:
-    """Copies of the rows that are not in the store yet; special writes always, they replace."""
-    stored: set[tuple[str, str, str, int]] = set()
-    for thread_id in {entry.thread_id for entry in entries}:
-        mine = [entry for entry in entries if entry.thread_id == thread_id]
-        where = {
-            "thread_id": thread_id,
-            "checkpoint_id": In(sorted({entry.checkpoint_id for entry in mine})),
-            "task_id": In(sorted({entry.task_id for entry in mine})),
-        }
-        columns = ("task_id", "checkpoint_id", "checkpoint_ns", "idx")
-        for row in tx.find(Table.WRITES, where, columns=columns):
-            stored.add(_write_key(row))
-    return {_write_key(row): dict(row) for row in rows if row["idx"] < 0 or _write_key(row) not in stored}
-
-
-def _write_key(row: Row) -> tuple[str, str, str, int]:
-    return row["task_id"], row["checkpoint_id"], row["checkpoint_ns"], row["idx"]
-
-
-def _pending_row(entry: TaskWrites, message: BaseMessage, num: int, run: Run, tx: Tx) -> Row:
-    return {
-        **to_row(message),
-        "conversation_id": entry.thread_id,
-        "num": num,
-        "position": num,
-        "run_id": run.id,
-        "interrupted": False,
-        "hidden": False,
-        "ns": entry.ns,
-        "channel": ROOT_CHANNEL,
-        "log_seq": None,
-        "pending_of": entry.checkpoint_id,
-        "created_at": tx.now(),
-    }

@@ -21,34 +21,16 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler
 
 from dromos.agents.langgraph.failures import UnfinishedAnswer, safe_text
 from dromos.agents.langgraph.live_text import LiveText
+from dromos.agents.langgraph.steps import SUMMARY_LIMIT, Step, StepRecords, iso
 from dromos.domain.runs import Run
 from dromos.domain.text import clean_text
 from dromos.ports.clock import Clock
 from dromos.ports.live import LiveRun
-from dromos.ports.store import Row
 from dromos.ports.tool import ToolProgress
 
-SUMMARY_LIMIT = 200
 _FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 _TELL_THEIR_END = frozenset({"openai", "azure", "anthropic", "ollama"})
 """Providers whose complete answers always carry a stop marker."""
-
-
-@dataclass(slots=True)
-class Step:
-    """One model call, tool call or node while it runs, and its record afterwards."""
-
-    id: str
-    kind: str  # model | tool | step
-    name: str
-    started_at: datetime
-    begun: float
-    num: int
-    summary: str | None = None
-    status: str = "running"
-    ms: int | None = None
-    read_only: bool = False
-    task_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -64,6 +46,9 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
 
     run_inline = True
     raise_error = True
+    ignore_chain = True
+    ignore_retriever = True
+    ignore_agent = True
 
     def __init__(
         self, run: Run, live: LiveRun, clock: Clock, *, first_num: int = 1, model_name: str = ""
@@ -74,16 +59,14 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             name: run.usage.get(name, 0)
             for name in ("input", "output", "cached", "reasoning", "model_calls", "tool_calls")
         }
-        self._run, self._live, self._clock = run, live, clock
+        self._live, self._clock = live, clock
         self._model_name = model_name
-        self._num = first_num
+        self.records = StepRecords(run, first_num)
         self._text = LiveText(live)
         self._calls: dict[UUID, _Call] = {}
         self._tools: dict[str, Step] = {}
         self._tasks: dict[str, Step] = {}
         self._told: set[str] = set()  # tasks whose work is told by a model or tool step
-        self._ended: list[Step] = []
-        self._handed: list[Step] = []
         self._retries = 0
 
     def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -211,14 +194,14 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
         """A `tasks` event of the root graph: a node begins, or ends with `result` or `error`."""
         task_id = data["id"]
         if "result" not in data and "error" not in data:
-            step = Step(task_id, "step", data["name"], self._clock.now(), self._clock.monotonic(), 0)
+            step = Step(task_id, "step", data["name"], self._clock.now(), self._clock.monotonic())
             self._tasks[task_id] = step
             self._show(step)
             return
         ended = self._tasks.pop(task_id, None)
         if ended is None or task_id in self._told:
             return
-        self._number(ended)
+        self.records.number(ended)
         error = data.get("error")
         self._end(ended, "failed" if error else "done", safe_text(error)[:SUMMARY_LIMIT] if error else None)
 
@@ -232,7 +215,7 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             "code": code,
             "attempt": attempt,
             "of_attempts": of_attempts,
-            "next_at": _iso(next_at),
+            "next_at": iso(next_at),
         }
         self._live.set("/retries", {"count": self._retries, "last": last})
 
@@ -248,50 +231,33 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             self._end(call.step, "cancelled", call.step.summary)
         for step in self._tasks.values():
             if step.id not in self._told:
-                self._number(step)
+                self.records.number(step)
                 self._end(step, "cancelled", None)
         self._tools.clear()
         self._calls.clear()
         self._tasks.clear()
         return unknown
 
-    def step_rows(self, checkpoint_id: str) -> list[Row]:
-        """Records of the steps that ended since the last checkpoint; given again until `stored`."""
-        self._handed.extend(self._ended)
-        self._ended.clear()
-        return [self._row(step, checkpoint_id) for step in self._handed]
-
-    def stored(self) -> None:
-        """The rows that were handed out are on disk."""
-        self._handed.clear()
-
-    def left_rows(self) -> list[Row]:
-        """Records that no checkpoint took: of the steps an attempt ended in."""
-        steps, self._handed, self._ended = [*self._handed, *self._ended], [], []
-        return [self._row(step, None) for step in steps]
-
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _begin(self, step_id: str, kind: str, name: str, ns: str, summary: str | None = None) -> Step:
-        step = Step(step_id, kind, clean_text(name), self._clock.now(), self._clock.monotonic(), 0, summary)
-        self._number(step)
+        step = Step(
+            step_id, kind, clean_text(name), self._clock.now(), self._clock.monotonic(), summary=summary
+        )
+        self.records.number(step)
         task = ns.split("|", 1)[0].rpartition(":")[2]
         if task:
             self._told.add(task)
         self._show(step)
-        self._live.step(_shown(step))
+        self._live.step(step.shown())
         return step
-
-    def _number(self, step: Step) -> None:
-        step.num = self._num
-        self._num += 1
 
     def _end(self, step: Step, status: str, summary: str | None) -> None:
         step.status = status
         step.summary = None if summary is None else clean_text(summary)
         step.ms = round((self._clock.monotonic() - step.begun) * 1000)
-        self._ended.append(step)
-        self._live.step(_shown(step))
+        self.records.add(step)
+        self._live.step(step.shown())
         open_step = next(iter([*self._tools.values(), *(call.step for call in self._calls.values())]), None)
         if open_step is None:
             self._live.set("/current", None)
@@ -299,12 +265,7 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             self._show(open_step)
 
     def _show(self, step: Step, progress: Mapping[str, Any] | None = None) -> None:
-        current: dict[str, Any] = {
-            "kind": step.kind,
-            "name": step.name,
-            "summary": step.summary,
-            "since": _iso(step.started_at),
-        }
+        current = step.current()
         if progress is not None:
             current["progress"] = progress
         self._live.set("/current", current)
@@ -319,34 +280,6 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             self.usage["reasoning"] += (used.get("output_token_details") or {}).get("reasoning") or 0
             self._live.set("/context", {"used": used.get("total_tokens", 0), "limit": None, "percent": None})
         self._live.set("/usage", dict(self.usage))
-
-    def _row(self, step: Step, checkpoint_id: str | None) -> Row:
-        return {
-            "run_id": self._run.id,
-            "id": step.id,
-            "conversation_id": self._run.conversation_id,
-            "num": step.num,
-            "attempt": self._run.attempt,
-            "kind": step.kind,
-            "name": step.name,
-            "status": step.status,
-            "summary": step.summary,
-            "checkpoint_id": checkpoint_id,
-            "started_at": step.started_at,
-            "ms": step.ms,
-        }
-
-
-def _shown(step: Step) -> dict[str, Any]:
-    return {
-        "id": step.id,
-        "kind": step.kind,
-        "name": step.name,
-        "status": step.status,
-        "summary": step.summary,
-        "started_at": _iso(step.started_at),
-        "ms": step.ms,
-    }
 
 
 def _message_of(response: LLMResult) -> AIMessage | None:
@@ -376,7 +309,3 @@ def _brief(arguments: Any) -> str:
         return orjson.dumps(arguments, default=str).decode()[:SUMMARY_LIMIT]
     except (TypeError, ValueError):
         return str(arguments)[:SUMMARY_LIMIT]
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
