@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -38,10 +39,10 @@ class StoreStatistics:
     def __init__(self, keep_latencies: int = 1024) -> None:
         self._lock = threading.Lock()
         self._commits = self._operations = self._refusals = self._reads = 0
-        self._statements = self._round_trips = self._retries = self._failures = self._waiting = (
-            self._largest
-        ) = 0
+        self._statements = self._round_trips = self._retries = self._failures = 0
+        self._largest = 0
         self._write_seconds = 0.0
+        self._waiting: Callable[[], int] = lambda: 0
         self._recent: deque[float] = deque(maxlen=keep_latencies)
 
     def figures(self) -> StoreFigures:
@@ -56,7 +57,7 @@ class StoreStatistics:
                 retries=self._retries,
                 failures=self._failures,
                 write_seconds=self._write_seconds,
-                waiting=self._waiting,
+                waiting=self._waiting(),
                 largest_group=self._largest,
                 recent_write_seconds=tuple(self._recent),
             )
@@ -90,6 +91,6 @@ class StoreStatistics:
         with self._lock:
             self._retries += 1
 
-    def waits(self, change: int) -> None:
-        with self._lock:
-            self._waiting += change
+    def count_waiting(self, waiting: Callable[[], int]) -> None:
+        """Take the number of waiting operations from this from now on."""
+        self._waiting = waiting

@@ -41,6 +41,7 @@ class PostgresStore:
             threads=writers,
             largest_group=LARGEST_GROUP,
         )
+        self.statistics.count_waiting(lambda: self._writers.waiting)
         self._readers = Lane(
             "dromos-reader", lambda: ReaderWork(url, statements, self.statistics), threads=readers
         )

@@ -39,6 +39,7 @@ class SqliteStore:
             lambda: WriterWork(path, statements, self.statistics),
             largest_group=LARGEST_GROUP,
         )
+        self.statistics.count_waiting(lambda: self._writer.waiting)
         self._readers = Lane(
             "dromos-reader", lambda: ReaderWork(path, statements, self.statistics), threads=readers
         )

@@ -1,0 +1,61 @@
+"""What the store counts, for metrics and benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+
+from dromos.domain.errors import NotFound
+from dromos.ports.store import Table, Tx
+from dromos.store.migrations import check_schema
+from dromos.store.postgres.store import PostgresStore
+from dromos.store.sqlite.store import SqliteStore
+from dromos.testing.conformance.rows_of import put, user
+from tests.store.conftest import DatabaseBackend
+
+
+async def test_commits_operations_refusals_and_waiting_are_counted(backend: DatabaseBackend) -> None:
+    store = backend.store
+    before = store.statistics.figures()
+    assert (before.commits, before.operations_per_commit, before.waiting) == (0, 0.0, 0)
+    await put(store, Table.USERS, user())
+    await store.read(lambda tx: tx.count(Table.USERS, {}))
+
+    def refuse(tx: Tx) -> None:
+        raise NotFound("no")
+
+    with pytest.raises(NotFound):
+        await store.write(refuse)
+    figures = store.statistics.figures()
+    assert (figures.operations, figures.refusals, figures.reads, figures.failures) == (2, 1, 1, 0)
+    assert figures.statements == 2
+    assert len(figures.recent_write_seconds) == 2
+    assert 0 < figures.write_seconds < 10
+
+
+def _with_one_writer(url: str) -> PostgresStore:
+    return PostgresStore(url, partial(check_schema, url), writers=1)
+
+
+async def test_operations_of_one_moment_share_a_commit(backend: DatabaseBackend) -> None:
+    store = backend.store if isinstance(backend.store, SqliteStore) else _with_one_writer(backend.address)
+    began, go_on = threading.Event(), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        began.set()
+        assert go_on.wait(10)
+
+    held = asyncio.ensure_future(store.write(hold))
+    assert await asyncio.to_thread(began.wait, 10)
+    waiting = [asyncio.ensure_future(put(store, Table.USERS, user(f"u{number}"))) for number in range(20)]
+    await asyncio.sleep(0)
+    assert store.statistics.figures().waiting == 20
+    go_on.set()
+    await asyncio.gather(held, *waiting)
+    figures = store.statistics.figures()
+    assert (figures.operations, figures.commits, figures.largest_group) == (21, 2, 20)
+    assert figures.waiting == 0
+    await store.aclose()
