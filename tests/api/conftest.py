@@ -61,7 +61,7 @@ class Ids:
 @dataclass
 class Puppet:
     """Obeys the newest message, one directive a line: `say TEXT`, `tokens N`, `gate NAME`, `step NAME`, `fail CODE`,
-    `raise`. A gate holds it until the test opens it; everything else is said back."""
+    `raise`, `write`. A gate holds it until the test opens it; everything else is said back."""
 
     name: str = "puppet"
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -111,6 +111,8 @@ class Puppet:
                     attempt.live.step({**step, "status": "done", "ms": 1})
                 case "fail":
                     return Failed(ErrorCode(rest), "as the message asked")
+                case "write":
+                    await attempt.recorder.write(lambda tx, run: None)
                 case "raise":
                     raise RuntimeError("the agent broke")
                 case "say":

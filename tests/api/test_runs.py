@@ -324,3 +324,33 @@ async def test_a_run_that_waits_for_no_worker_shows_its_age(start: Start) -> Non
     age = next(line for line in text.splitlines() if line.startswith("dromos_queue_age_seconds "))
     assert float(age.split()[1]) >= 0
     assert 'dromos_runs_live{status="queued"} 1.0' in text
+
+
+async def test_a_stop_between_claim_and_input_ends_the_run_at_once(
+    served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = served.lifecycle.compose_input
+
+    async def after_a_stop(fence: Any, compose: Any) -> Any:
+        await served.lifecycle.request_cancel("local", fence.run_id)
+        return await original(fence, compose)
+
+    monkeypatch.setattr(served.lifecycle, "compose_input", after_a_stop)
+    conversation = await served.conversation()
+    run = await within(2, served.ended((await served.send(conversation, "say x"))["run"]["id"]), "the end")
+    assert (run["status"], run["stop"]["outcome"]) == ("cancelled", "acknowledged")
+
+
+async def test_an_agent_that_hears_of_the_stop_by_a_refused_write_ends_as_stopped(
+    served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = await served.conversation()
+    run = (await served.send(conversation, "say half\ngate g\nwrite"))["run"]
+    await served.puppet.at("g")
+    notify = served.wakeup.notify
+    # The worker's own hint is lost; only what people are told gets through.
+    monkeypatch.setattr(served.wakeup, "notify", lambda topic: topic.startswith("user:") and notify(topic))
+    await served.http.post(f"/v1/runs/{run['id']}/cancel")
+    served.puppet.gate("g").set()
+    ended = await within(2, served.ended(run["id"]), "the end")
+    assert (ended["status"], ended["stop"]["outcome"]) == ("cancelled", "acknowledged")

@@ -50,6 +50,12 @@ class Event:
     def payload(self) -> dict[str, Any]:
         return self._row["payload"] or {}
 
+    @property
+    def server_part(self) -> dict[str, Any]:
+        """Of the run's document, for a change of status."""
+        part: dict[str, Any] = public(self._row)["payload"]["document"]
+        return part
+
 
 def public(row: Row) -> dict[str, Any]:
     """The event as devices see it: a change of status carries the whole server part of the run's document."""

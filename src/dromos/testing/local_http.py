@@ -42,6 +42,8 @@ class LocalHTTP:
 
     async def __aenter__(self) -> Self:
         listening = socket.create_server((self.host, self.port))
+        # Accepted sockets inherit it; without it every answer waits for the client's delayed acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port = listening.getsockname()[1]
         config = uvicorn.Config(
             self._app,

@@ -7,7 +7,7 @@ about statuses: every end is handed to the lifecycle, which compares before it w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, repeat
 
 import structlog
@@ -19,7 +19,7 @@ from dromos.domain.text import clean_text
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.contract import Claimed
 from dromos.ports.agent import Agent, Agents, Attempt, Drained, Failed, Finished, Outcome, TryLater
-from dromos.ports.live import LiveDocuments, LiveRun
+from dromos.ports.live import DocumentSnapshot, LiveDocuments, LiveRun
 from dromos.ports.store import Table
 from dromos.ports.wakeup import Wakeup, run_topic
 
@@ -50,6 +50,10 @@ class AttemptRunner:
         self._drain = asyncio.Event()  # for the agent: stop at the next step boundary
         self._look = asyncio.Event()  # for the watch: something about the run changed
         self._cut = self._abandoned = False
+
+    def look(self) -> None:
+        """Something about the run may have changed; losing this costs latency only."""
+        self._look.set()
 
     def drain(self) -> None:
         """Ask the agent to stop at the next step boundary."""
@@ -91,14 +95,19 @@ class AttemptRunner:
         run, fence = self.claimed.run, self.claimed.fence
         engine_input = self.claimed.input
         if not self.claimed.composed:
-            engine_input = await self.lifecycle.compose_input(fence, agent.compose)
+            try:
+                engine_input = await self.lifecycle.compose_input(fence, agent.compose)
+            except LeaseLost:
+                if not await self._stop_accepted():
+                    raise
+                await self._end_stopped(forced=False)
+                return
         previous = self.claimed.previous_document
         content = {k: v for k, v in previous["content"].items() if k != "text"} if previous else {}
         live = self.live.open(run.id, run.conversation_id, run.epoch, content)
         attempt = Attempt(run, engine_input, self.lifecycle.recorder(fence), live, self._drain)
         stop_listening = self.wakeup.listen(run_topic(run.id), self._look.set)
         try:
-            self._look.set()  # a stop may have been accepted before anybody listened
             outcome = await self._watch(agent, attempt)
             if outcome is not None:
                 await self._end(outcome, live)
@@ -111,12 +120,12 @@ class AttemptRunner:
         engine = asyncio.create_task(self._engine(agent, attempt), name=f"engine:{attempt.run.id}")
         saver = asyncio.create_task(self._save_document(attempt.live), name=f"saver:{attempt.run.id}")
         try:
-            while not engine.done():
+            while True:
                 look = asyncio.create_task(self._look.wait(), name=f"look:{attempt.run.id}")
                 await asyncio.wait({engine, look, saver}, return_when=asyncio.FIRST_COMPLETED)
                 look.cancel()
                 if engine.done():
-                    break
+                    return await self._outcome(engine, attempt)
                 if saver.done():
                     saver.result()  # raises: the document could not be saved because the run is not ours
                 self._look.clear()
@@ -131,11 +140,25 @@ class AttemptRunner:
                     return None
                 if status is not RunStatus.RUNNING:
                     raise LeaseLost
+            if isinstance(engine.exception(), LeaseLost) and await self._stop_accepted():
+                # The engine heard of the stop first: one of its writes was refused.
+                await self._stop(engine, attempt)
+                return None
             return engine.result()
         finally:
             for task in (engine, saver):
                 task.cancel()
             await asyncio.wait({engine, saver}, timeout=self.stop_deadline)
+
+    async def _outcome(self, engine: asyncio.Task[Outcome], attempt: Attempt) -> Outcome | None:
+        """What the engine came to; a write that was refused because of a stop is the stop itself, come early."""
+        try:
+            return engine.result()
+        except LeaseLost:
+            if self._abandoned or await self._status() is not RunStatus.CANCELLING:
+                raise
+            await self._stop(engine, attempt)
+            return None
 
     async def _engine(self, agent: Agent, attempt: Attempt) -> Outcome:
         try:
@@ -153,12 +176,27 @@ class AttemptRunner:
         if isinstance(outcome, Finished):
             await self._end(outcome, attempt.live)  # the work was done before the stop arrived
             return
-        fence, unknown, snapshot = self.claimed.fence, attempt.unknown_calls, attempt.live.snapshot()
+        await self._end_stopped(
+            forced=not stopped, unknown_calls=attempt.unknown_calls, document=attempt.live.snapshot()
+        )
+
+    async def _end_stopped(
+        self,
+        *,
+        forced: bool,
+        unknown_calls: Sequence[str] = (),
+        document: DocumentSnapshot | None = None,
+    ) -> None:
+        fence = self.claimed.fence
         await self._persist(
             lambda: self.lifecycle.end_stopped(
-                fence, forced=not stopped, unknown_calls=unknown, document=snapshot
+                fence, forced=forced, unknown_calls=unknown_calls, document=document
             )
         )
+
+    async def _stop_accepted(self) -> bool:
+        """True where a write was refused because of a stop, and the run is still ours to end."""
+        return await self._status() is RunStatus.CANCELLING
 
     async def _cancel(self, engine: asyncio.Task[Outcome]) -> bool:
         """True once the engine has let go; False where it did not within the deadline."""
@@ -208,7 +246,7 @@ class AttemptRunner:
 
 def _result(engine: asyncio.Task[Outcome]) -> Outcome | None:
     """What the engine returned, or None where it was cut or still runs."""
-    if not engine.done() or engine.cancelled():
+    if not engine.done() or engine.cancelled() or isinstance(engine.exception(), LeaseLost):
         return None
     return engine.result()
 

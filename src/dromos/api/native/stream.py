@@ -17,7 +17,7 @@ from dromos.api.documented import documented
 from dromos.api.door import Door, caller, door_of
 from dromos.api.feed import Event, Inbox
 from dromos.api.json import dumps
-from dromos.api.native import decode
+from dromos.api.native import decode, encode
 from dromos.api.native.runs import run_document
 from dromos.api.requests import known_form
 from dromos.api.sse import HEARTBEAT, EventStream, Reader, frame, json_frame
@@ -62,13 +62,13 @@ async def stream(request: Request) -> Response:
 class Follower:
     """One open stream."""
 
-    __slots__ = ("cursor", "door", "focus", "inbox", "live", "reader", "snapshot_due", "user_id")
+    __slots__ = ("cursor", "door", "focus", "inbox", "live", "reader", "started", "user_id")
 
     def __init__(self, door: Door, user_id: str, reader: Reader, inbox: Inbox, focus: str | None) -> None:
         self.door, self.user_id, self.reader, self.inbox, self.focus = door, user_id, reader, inbox, focus
         self.cursor = inbox.since
         self.live: LiveSubscription | None = None
-        self.snapshot_due: str | None = None  # the run whose document this client has to be given
+        self.started: Event | None = None  # a run that began in the focus, its document not sent yet
         if focus is not None:
             self.live = door.deps.live.subscribe(focus, reader.wake)
 
@@ -134,7 +134,7 @@ class Follower:
             for event in events:
                 if event.conversation_id == self.focus and event.type == EventType.RUN_STATUS:
                     running = event.payload["run"]["status"] == RunStatus.RUNNING
-                    self.snapshot_due = event.run_id if running else None
+                    self.started = event if running else None
         return b"".join([event.bytes for event in events])
 
     # --- ephemeral
@@ -145,21 +145,22 @@ class Follower:
         parts: list[bytes] = []
         if self.live.lost:
             parts.append(await self._focus_snapshot())
-        elif self.snapshot_due is not None:
-            run_id = self.snapshot_due
-            if self.door.deps.live.snapshot(run_id) is not None:
-                self.snapshot_due = None
-                parts.append(await self._snapshot(run_id))
+        elif self.started is not None:
+            # The worker opens the document a moment after the status is told; until then there is nothing to send.
+            live = self.door.deps.live.snapshot(self.started.run_id or "")
+            if live is not None:
+                document = encode.document(self.started.server_part, None, live)
+                self.started = None
+                parts.append(frame("run.document", dumps(document)))
         parts += [frame(each.event, each.data) for each in frames]
         return b"".join(parts)
 
     async def _focus_snapshot(self) -> bytes:
         """`run.document` of the conversation's live run; nothing where none is live."""
-        runs, _ = await self.door.lifecycle.runs(self.user_id, tuple(LIVE), self.focus, 1, None)
-        return await self._snapshot(runs[0].id) if runs else b""
-
-    async def _snapshot(self, run_id: str) -> bytes:
         try:
-            return frame("run.document", dumps(await run_document(self.door, self.user_id, run_id)))
+            runs, _ = await self.door.lifecycle.runs(self.user_id, tuple(LIVE), self.focus, 1, None)
+            if not runs:
+                return b""
+            return frame("run.document", dumps(await run_document(self.door, self.user_id, runs[0].id)))
         except NotFound:
             return b""  # deleted at this moment; its event is on the way
