@@ -228,3 +228,34 @@ async def test_no_more_runs_than_slots_are_under_way(stage: Stage) -> None:
     for _, run_id, _ in posted:
         await stage.end(run_id)
     assert most == 2
+
+
+async def test_a_write_refused_by_a_stop_ends_the_run_at_once_even_without_a_wake_up(stage: Stage) -> None:
+    stopped = asyncio.Event()
+
+    async def writes(attempt: Attempt) -> Outcome:
+        await stopped.wait()
+        await attempt.recorder.write(lambda tx, run: None)
+        return Finished()
+
+    _, puppet = await stage.worker(writes)
+    _, run_id, _ = await stage.post("hello")
+    await within(5, puppet.began.wait())
+    deaf = stage.wakeup.notify
+    stage.wakeup.notify = lambda topic: None if topic.startswith("run:") else deaf(topic)  # type: ignore[method-assign]
+    await stage.lifecycle.request_cancel(USER, run_id)
+    stopped.set()
+    assert (await stage.end(run_id)).status is RunStatus.CANCELLED
+
+
+@pytest.mark.slow(30)
+async def test_a_stop_whose_wake_up_was_lost_is_seen_by_the_next_sweep(stage: Stage) -> None:
+    _, puppet = await stage.worker(hang)
+    _, run_id, _ = await stage.post("hello")
+    await within(5, puppet.began.wait())
+    deaf = stage.wakeup.notify
+    stage.wakeup.notify = lambda topic: None if topic.startswith("run:") else deaf(topic)  # type: ignore[method-assign]
+    await stage.lifecycle.request_cancel(USER, run_id)
+    run = await stage.end(run_id)
+    assert run.status is RunStatus.CANCELLED and run.stop is not None
+    assert run.stop.outcome == "acknowledged"

@@ -140,11 +140,6 @@ class AttemptRunner:
                     return None
                 if status is not RunStatus.RUNNING:
                     raise LeaseLost
-            if isinstance(engine.exception(), LeaseLost) and await self._stop_accepted():
-                # The engine heard of the stop first: one of its writes was refused.
-                await self._stop(engine, attempt)
-                return None
-            return engine.result()
         finally:
             for task in (engine, saver):
                 task.cancel()
@@ -193,10 +188,6 @@ class AttemptRunner:
                 fence, forced=forced, unknown_calls=unknown_calls, document=document
             )
         )
-
-    async def _stop_accepted(self) -> bool:
-        """True where a write was refused because of a stop, and the run is still ours to end."""
-        return await self._status() is RunStatus.CANCELLING
 
     async def _cancel(self, engine: asyncio.Task[Outcome]) -> bool:
         """True once the engine has let go; False where it did not within the deadline."""

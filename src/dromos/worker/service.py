@@ -29,6 +29,7 @@ from dromos.worker.heartbeat import Heartbeat
 log = structlog.get_logger("dromos.worker")
 
 SWEEP_SECONDS = 3.0
+CLAIM_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +169,11 @@ class Worker:
 
     async def _claim(self) -> None:
         while not self._closing.is_set() and (free := self._options.slots - len(self._running)) > 0:
-            claimed = await self._lifecycle.claim(self.owner_id, None, min(free, 8))
+            asked = min(free, CLAIM_AT_ONCE)
+            claimed = await self._lifecycle.claim(self.owner_id, None, asked)
             for one in claimed:
                 self._begin(one)
-            if not claimed:
+            if len(claimed) < asked:
                 return
 
     def _begin(self, claimed: Claimed) -> None:
@@ -201,19 +203,28 @@ class Worker:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
                 await self._lifecycle.sweep()
-                strays = await self._end_strays(strays)
+                strays = await self._check_owned(strays)
             except Unavailable as error:
                 log.warning("worker.store_away", detail=error.detail)
             self._work.set()
 
-    async def _end_strays(self, seen_before: set[Fence]) -> set[Fence]:
-        """Runs that the rows call ours and nobody here carries out, twice in a row: a fault of ours gets an end."""
+    async def _check_owned(self, seen_before: set[Fence]) -> set[Fence]:
+        """Runs that the rows call ours and nobody here carries out, twice in a row: a fault of ours gets an end.
+
+        The rows also tell of stops whose wake-up was lost.
+        """
         owned = {"owner_id": self.owner_id, "status": In((RunStatus.RUNNING, RunStatus.CANCELLING))}
         rows = await self._lifecycle.store.read(
-            lambda tx: tx.find(Table.RUNS, owned, columns=("id", "epoch"))
+            lambda tx: tx.find(Table.RUNS, owned, columns=("id", "epoch", "status"))
         )
-        at_work = {runner.claimed.fence for runner in self._running.values()}
-        strays = {Fence(row["id"], row["epoch"]) for row in rows} - at_work
+        at_work = {runner.claimed.fence: runner for runner in self._running.values()}
+        strays: set[Fence] = set()
+        for row in rows:
+            fence = Fence(row["id"], row["epoch"])
+            if fence not in at_work:
+                strays.add(fence)
+            elif row["status"] == RunStatus.CANCELLING:
+                at_work[fence].look()
         for fence in strays & seen_before:
             log.error("worker.stray_run", run_id=fence.run_id)
             message = "Its attempt was lost inside the worker; the log says more. Continue goes on from the last step."
