@@ -38,7 +38,12 @@ async def fill(world: World) -> tuple[str, list[str]]:
     await engine.say("secret answer", calls=["c1", "c2"])
     await engine.pend_result("c1", "secret result")
     await world.store.write(lambda tx: _engine_rows(tx, conversation_id, claimed.run.id))
-    await world.post("secret two", conversation_id)
+    waiting = await world.post("secret two", conversation_id)
+    assert waiting.followup is not None
+    send_key = IdempotencyKey("POST /send", "two", "hash")
+    await world.lifecycle.send_followup(
+        USER, waiting.followup["id"], "assistant", lambda posted: (202, "secret answer"), send_key
+    )
     await world.lifecycle.save_document(claimed.fence, engine.shown("secret text"))
     parked = await world.lifecycle.end_attempt(claimed.fence, QUESTION, engine.shown("secret text"))
     ids = [conversation_id, parked.id]

@@ -149,7 +149,7 @@ async def test_of_two_sweeps_with_the_same_stale_list_the_later_one_does_nothing
     taken = await other.claim("b")
     done = await other.lifecycle.end_attempt(taken.fence, Finished(), None)
 
-    assert not await world.lifecycle._change(lambda change: reap.reap_run(change, stale[0]))
+    assert not await world.lifecycle._change("reap", lambda change: reap.reap_run(change, stale[0]))
     assert await world.lifecycle.claim(OWNER, None, 5) == []
     assert await world.run(claimed.run.id) == done
     assert done.attempt == 2

@@ -315,7 +315,11 @@ async def check_invariants(world: World, user: str = USER) -> None:
             assert ends[0]["payload"]["run"]["status"] == run.status
         requests = await world.rows(Table.REQUESTS, run_id=run.id, status="open")
         assert bool(requests) == (run.status == "waiting_input"), "I7"
-        if not run.is_final:
+        if run.is_final:
+            assert not await world.rows(Table.REQUESTS, run_id=run.id, status="decided"), (
+                "I6: void at the end"
+            )
+        else:
             live[run.conversation_id] = live.get(run.conversation_id, 0) + 1
     assert all(count == 1 for count in live.values()), "I8: one live run per conversation"
     for conversation in await world.rows(Table.CONVERSATIONS, user_id=user):

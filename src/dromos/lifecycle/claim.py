@@ -32,7 +32,8 @@ def claim(
 ) -> list[Claimed]:
     """Up to `limit` runs for an owner whose lease is valid now; an owner without one gets nothing.
 
-    With `composers` (by agent name) the input of a first claim is made and stored in the same transaction.
+    With `composers` (by agent name) the input of a first claim is made and stored in the same transaction, on the
+    store's thread: they compute and do nothing else.
     """
     lease = change.tx.first(Table.LEASES, {"owner_id": owner_id})
     if lease is None or (lease["lease_until"] is not None and lease["lease_until"] <= change.now):
@@ -52,7 +53,7 @@ def claim(
         stored = inputs.get(run.id)
         compose = composers.get(run.agent) if composers else None
         if stored is None and compose is not None:
-            stored = _store_input(change.tx, run, compose)
+            stored = _store_input_if_it_can_be_made(change.tx, run, compose)
         out.append(
             Claimed(
                 run=run,
@@ -69,6 +70,44 @@ def compose_input(tx: Tx, run: Run, compose: Compose) -> Any:
     """The run's input: the stored one, else made from what the thread lacks and stored now."""
     stored = tx.first(Table.RUN_INPUTS, {"run_id": run.id}) or _store_input(tx, run, compose)
     return stored["input"]
+
+
+class _NotComposed(Exception):
+    """The agent could not make an input."""
+
+
+def _store_input_if_it_can_be_made(tx: Tx, run: Run, compose: Compose) -> Row | None:
+    """An agent that fails here must not take the other runs of the claim with it; its own attempt will tell."""
+
+    def careful(messages: list[InputMessage]) -> Any:
+        try:
+            return compose(messages)
+        except Exception as error:
+            raise _NotComposed from error
+
+    try:
+        return _store_input(tx, run, careful)
+    except _NotComposed:
+        return None
+
+
+class _NotComposed(Exception):
+    """The agent could not make an input."""
+
+
+def _store_input_if_it_can_be_made(tx: Tx, run: Run, compose: Compose) -> Row | None:
+    """An agent that fails here must not take the other runs of the claim with it; its own attempt will tell."""
+
+    def careful(messages: list[InputMessage]) -> Any:
+        try:
+            return compose(messages)
+        except Exception as error:
+            raise _NotComposed from error
+
+    try:
+        return _store_input(tx, run, careful)
+    except _NotComposed:
+        return None
 
 
 def _store_input(tx: Tx, run: Run, compose: Compose) -> Row:

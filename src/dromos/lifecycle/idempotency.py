@@ -1,8 +1,9 @@
 """The same key, the same answer: an effect and its stored answer are one transaction.
 
 Called with the conversation locked, so that a concurrent repeat waits for the first one and then finds its row. Only
-answers of effects that happened are stored: a refusal rolls everything back. `scope` is the conversation's id where
-the route names one; it is kept behind the route, because a key is the client's for that conversation only.
+answers of effects that happened are stored: a refusal rolls everything back. `scope` is what the
+route is about and ends with the conversation's id where there is one; it is kept behind the route, because a key is
+the client's for that thing only, and is forgotten with the conversation.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dromos.domain.errors import LeaseLost
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import RunStatus
 from dromos.lifecycle.change import Change, Conversation
-from dromos.ports.store import ReadTx, Store, Tx
+from dromos.ports.store import ReadTx, Store, Table, Tx
 
 T = TypeVar("T")
 
@@ -49,10 +49,18 @@ class FencedRecorder:
     def __init__(self, store: Store, fence: Fence) -> None:
         self._store, self.fence = store, fence
 
-    async def write(self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False) -> T:
+    async def write(
+        self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False, messages: bool = False
+    ) -> T:
         fence = self.fence
 
         def operation(tx: Tx) -> T:
+            if messages:
+                conversation_id = fence.conversation_id
+                if conversation_id is None:
+                    run = fenced(tx.load_run(fence.run_id), fence, while_cancelling=while_cancelling)
+                    conversation_id = run.conversation_id
+                tx.lock(Table.CONVERSATIONS, {"id": conversation_id})
             return fn(tx, fenced(tx.lock_run(fence.run_id), fence, while_cancelling=while_cancelling))
 
         return await self._store.write(operation)

@@ -66,32 +66,38 @@ class Lifecycle:
         self.store, self.wakeup, self.ids, self.policy = store, wakeup, ids, policy
         self.probe = probe or NoProbe()
 
-    async def _change(self, operation: Callable[[Change], T]) -> T:
-        """One transaction, then its wake-ups."""
+    async def _change(self, point: str, operation: Callable[[Change], T]) -> T:
+        """One transaction, then its wake-ups.
+
+        Crash points: `<point>.written` inside the transaction, `<point>.committed` where it is on disk and nobody
+        was told yet.
+        """
 
         def fn(tx: Tx) -> tuple[T, set[str]]:
             change = Change(tx, self.ids, self.policy)
             value = operation(change)
             change.flush()
+            self.probe.reach(f"{point}.written")
             return value, change.topics
 
         value, topics = await self.store.write(fn)
+        self.probe.reach(f"{point}.committed")
         for topic in sorted(topics):
             self.wakeup.notify(topic)
         return value
 
-    async def _answer(self, operation: Callable[[Change], Answer]) -> Answer:
+    async def _answer(self, point: str, operation: Callable[[Change], Answer]) -> Answer:
         """As `_change`; a concurrent first call with the same key was stored meanwhile: its answer is the answer."""
         try:
-            return await self._change(operation)
+            return await self._change(point, operation)
         except Duplicate as duplicate:
             if duplicate.constraint != CONSTRAINT:
                 raise
-        return await self._change(operation)
+        return await self._change(point, operation)
 
     # --- clients: writes. Where `encode` is given, the answer is built inside the transaction and stored with `key`.
     async def ensure_user(self, user_id: str, name: str) -> None:
-        await self._change(lambda change: submit.ensure_user(change, user_id, name))
+        await self._change("ensure_user", lambda change: submit.ensure_user(change, user_id, name))
 
     async def create_conversation(
         self, user_id: str, title: str | None, agent: str, encode: Encode, key: IdempotencyKey | None
@@ -102,7 +108,7 @@ class Lifecycle:
 
             return answered(change, user_id, key, None, effect, encode)
 
-        return await self._answer(operation)
+        return await self._answer("create_conversation", operation)
 
     async def change_conversation(
         self,
@@ -118,11 +124,13 @@ class Lifecycle:
             last = submit.change_conversation(change, held, title=title, archived=archived, seen_seq=seen_seq)
             return held.row, last
 
-        return await self._change(operation)
+        return await self._change("change_conversation", operation)
 
     async def delete_conversation(self, user_id: str, conversation_id: str) -> bool:
         """Mark it deleting and stop its live run; True once nothing of it is left. A repeat goes on with it."""
-        return await self._change(lambda change: delete.delete_conversation(change, user_id, conversation_id))
+        return await self._change("delete_conversation", 
+            "delete_conversation", lambda change: delete.delete_conversation(change, user_id, conversation_id)
+        )
 
     async def post_message(
         self, user_id: str, post: PostMessage, default_agent: str, encode: Encode, key: IdempotencyKey | None
@@ -139,7 +147,7 @@ class Lifecycle:
 
             return answered(change, user_id, key, post.conversation_id, effect, encode)
 
-        return await self._answer(operation)
+        return await self._answer("post_message", operation)
 
     async def continue_run(
         self,
@@ -163,7 +171,7 @@ class Lifecycle:
 
             return answered(change, user_id, key, conversation_id, effect, encode)
 
-        return await self._answer(operation)
+        return await self._answer("continue_run", operation)
 
     async def request_cancel(
         self, user_id: str, run_id: str, *, by: str = "user", comment: str | None = None
@@ -173,7 +181,7 @@ class Lifecycle:
 
         while True:
             try:
-                return await self._change(operation)
+                return await self._change("request_cancel", operation)
             except LostRace:
                 continue  # the run moved between a look and its lock; it moves a few times at most
 
@@ -190,14 +198,14 @@ class Lifecycle:
             held, row = scope.lock_own_followup(change, user_id, followup_id)
             return followups.change_followup(change, held, row, version, content=content, position=position)
 
-        return await self._change(operation)
+        return await self._change("change_followup", operation)
 
     async def discard_followup(self, user_id: str, followup_id: str, version: int | None = None) -> Row:
         def operation(change: Change) -> Row:
             held, row = scope.lock_own_followup(change, user_id, followup_id)
             return followups.discard_followup(change, held, row, version)
 
-        return await self._change(operation)
+        return await self._change("discard_followup", operation)
 
     async def send_followup(
         self, user_id: str, followup_id: str, default_agent: str, encode: Encode, key: IdempotencyKey | None
@@ -208,16 +216,17 @@ class Lifecycle:
             def effect() -> Posted:
                 return followups.send_followup(change, held, row, default_agent)
 
-            return answered(change, user_id, key, followup_id, effect, encode)
+            return answered(change, user_id, key, f"{followup_id} {held.id}", effect, encode)
 
-        return await self._answer(operation)
+        return await self._answer("send_followup", operation)
 
     # --- owners
     async def register_owner(self, owner_id: str, kind: str, host: str, pid: int, ttl: float | None) -> None:
-        await self._change(lambda change: owners.register_owner(change, owner_id, kind, host, pid, ttl))
+        operation = partial(owners.register_owner, owner_id=owner_id, kind=kind, host=host, pid=pid, ttl=ttl)
+        await self._change("register_owner", operation)
 
     async def retire_owner(self, owner_id: str) -> None:
-        await self._change(lambda change: owners.retire_owner(change, owner_id))
+        await self._change("retire_owner", lambda change: owners.retire_owner(change, owner_id))
 
     async def claim(
         self,
@@ -228,14 +237,16 @@ class Lifecycle:
     ) -> list[Claimed]:
         """T2 for up to `limit` runs. With `composers` (by agent name) a first claim's input is made in the same
         transaction: `Claimed.composed` is then true and `compose_input` is not needed."""
-        return await self._change(lambda change: claim.claim(change, owner_id, agents, limit, composers))
+        return await self._change("claim", 
+            "claim", lambda change: claim.claim(change, owner_id, agents, limit, composers)
+        )
 
     async def refuse_work(self, run_id: str, code: ErrorCode, message: str) -> None:
         def operation(change: Change) -> None:
             held, run = scope.lock_run(change, run_id)
             finish.refuse_work(change, held, run, code, message)
 
-        await self._change(operation)
+        await self._change("refuse_work", operation)
 
     async def compose_input(self, fence: Fence, compose: Callable[[list[InputMessage]], Any]) -> Any:
         """First claim: gather what the thread lacks, let the agent make the one input, store it under the fence."""
@@ -265,7 +276,9 @@ class Lifecycle:
 
         Saves the document in the same transaction.
         """
-        return await self._change(lambda change: finish.end_attempt(change, fence, outcome, document))
+        return await self._change("end_attempt", 
+            "end_attempt", lambda change: finish.end_attempt(change, fence, outcome, document)
+        )
 
     async def end_stopped(
         self, fence: Fence, *, forced: bool, unknown_calls: Sequence[str], document: DocumentSnapshot | None
@@ -277,7 +290,7 @@ class Lifecycle:
                 change, fence, forced=forced, unknown_calls=unknown_calls, document=document
             )
 
-        return await self._change(operation)
+        return await self._change("end_stopped", operation)
 
     async def note_waiting_for(self, fence: Fence, tool: str | None, until_s: float | None) -> Run:
         """The call a stopping run still waits for (server part `stop.waiting_for`); returns the run as it is now."""
@@ -301,12 +314,12 @@ class Lifecycle:
             moved += await self._reap(partial(reap.erase_doomed, conversation_id=conversation_id))
         outdated = await self.store.read(lambda tx: retention.list_outdated(tx, self.policy))
         if outdated:
-            moved += await self._change(lambda change: retention.remove_outdated(change, outdated))
+            moved += await self._change("sweep", lambda change: retention.remove_outdated(change, outdated))
         return moved
 
     async def _reap(self, operation: Callable[[Change], bool]) -> bool:
         try:
-            return await self._change(operation)
+            return await self._change("reap", operation)
         except (LostRace, Refusal):
             return False  # somebody else was there first; the next sweep looks again
 

@@ -52,8 +52,10 @@ def change_conversation(
 ) -> Run | None:
     """Title and archive are told to every device; what was seen is only kept. Returns the newest run."""
     last = last_run(change, conversation)
-    if seen_seq is not None and seen_seq > conversation.row["seen_seq"]:
-        conversation.set(seen_seq=seen_seq)
+    if seen_seq is not None:
+        user = change.tx.first(Table.USERS, {"id": conversation.user_id})
+        newest = user["last_seq"] if user else 0
+        conversation.set(seen_seq=max(conversation.row["seen_seq"], min(seen_seq, newest)))
     told: dict[str, Any] = {}
     if title is not None:
         told["title"] = clean_text(title).strip()

@@ -86,7 +86,7 @@ def _end(
         complete_calls(change, conversation, after)
     shown = interrupted or answer
     after = replace(after, line=after.line or _line(after, shown))
-    if before.status is RunStatus.WAITING_INPUT:
+    if _may_have_requests(before):
         _void_requests(change, after)
     change.tx.swap_run(before, after)
     if after.status is not RunStatus.COMPLETED and before.attempt:
@@ -134,6 +134,11 @@ def _tell_trigger(change: Change, before: Run, after: Run) -> None:
     where = {"conversation_id": after.conversation_id, "id": after.trigger_message_id}
     if change.tx.change(Table.MESSAGES, where, {"status": status.value}):
         announce.trigger_status(change, after, status)
+
+
+def _may_have_requests(run: Run) -> bool:
+    """Whoever was claimed once and never parked has none; this spares the usual run a look."""
+    return run.status is RunStatus.WAITING_INPUT or run.attempt + (run.status is RunStatus.QUEUED) > 1
 
 
 def _void_requests(change: Change, run: Run) -> None:
