@@ -28,8 +28,12 @@ class FencedRecorder:
         self.fence = fence
         self.writes = 0
 
-    async def write(self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False) -> T:
+    async def write(
+        self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False, messages: bool = False
+    ) -> T:
         def fenced(tx: Tx) -> T:
+            if messages:
+                tx.lock(Table.CONVERSATIONS, {"id": self.fence.conversation_id})
             run = tx.lock_run(self.fence.run_id)
             passes = (RunStatus.RUNNING, RunStatus.CANCELLING) if while_cancelling else (RunStatus.RUNNING,)
             if run is None or run.epoch != self.fence.epoch or run.status not in passes:
@@ -120,7 +124,7 @@ class Room:
             tx.insert_run(run)
 
         await self.store.write(make)
-        return run, FencedRecorder(self.store, Fence(run.id, run.epoch))
+        return run, FencedRecorder(self.store, Fence(run.id, run.epoch, conversation_id))
 
     async def change(self, run: Run, **changes: object) -> Run:
         """Swap the run row, as a takeover or a stop would."""

@@ -188,7 +188,7 @@ async def test_a_taken_over_run_goes_on_and_repeats_no_finished_call(room):
 
 def _again(attempt: Attempt, epoch: int) -> Any:
     recorder: Any = attempt.recorder
-    return type(recorder)(recorder.store, Fence(attempt.run.id, epoch))
+    return type(recorder)(recorder.store, Fence(attempt.run.id, epoch, "c1"))
 
 
 @pytest.mark.promise("S3")

@@ -258,7 +258,7 @@ async def test_a_finished_sibling_is_a_row_before_its_step_ends_and_never_runs_a
     fail = False
     again = await room.change(run, epoch=2)
     graph = fan_out(
-        quick, slow, saver=Checkpointer(type(recorder)(room.store, type(recorder.fence)(run.id, 2)))
+        quick, slow, saver=Checkpointer(type(recorder)(room.store, type(recorder.fence)(run.id, 2, "c1")))
     )
     result = await run_graph(graph, value, again.id)
 
@@ -324,6 +324,35 @@ async def test_a_run_that_is_being_stopped_writes_nothing_more(room):
         await run_graph(
             chain(stopped, saver=Checkpointer(recorder)), {"messages": [HumanMessage("hi")]}, run.id
         )
+
+
+async def test_checkpoints_and_whoever_locks_conversation_and_run_never_wait_for_each_other_in_a_circle(room):
+    await room.conversation()
+    run, recorder = await room.run()
+    graph = chain(*(says(AIMessage("x", id=f"a{n}")) for n in range(40)), saver=Checkpointer(recorder))
+    finished = asyncio.Event()
+
+    def look(tx: Any) -> None:
+        tx.lock(Table.CONVERSATIONS, {"id": "c1"})
+        tx.lock_run(run.id)
+
+    async def contend() -> int:
+        rounds = 0
+        while not finished.is_set():
+            await room.store.write(look)
+            rounds += 1
+        return rounds
+
+    rivals = [asyncio.create_task(contend()) for _ in range(3)]
+    try:
+        async with asyncio.timeout(15):
+            await run_graph(graph, {"messages": [HumanMessage("hi", id="h")]}, run.id)
+    finally:
+        finished.set()
+        rounds = await asyncio.gather(*rivals)
+
+    assert min(rounds) > 1
+    assert len(await history(room.store)) == 41
 
 
 async def test_messages_of_a_subgraph_are_stored_but_not_shown(room):

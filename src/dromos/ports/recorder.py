@@ -18,8 +18,13 @@ T = TypeVar("T")
 class Recorder(Protocol):
     fence: Fence
 
-    async def write(self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False) -> T:
+    async def write(
+        self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False, messages: bool = False
+    ) -> T:
         """Run `fn(tx, run)` under the fence, with the run row locked.
+
+        `messages` where `fn` stores messages: their numbers are the conversation's, whose row is then locked
+        before the run's, as the lock order wants it.
 
         `while_cancelling` is for what a run in `cancelling` may still write: journal outcomes, partial text, usage
         and the document.

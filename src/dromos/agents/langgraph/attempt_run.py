@@ -173,7 +173,9 @@ class AttemptRun:
             run = self.attempt.run
             state = await self.graph.aget_state({"configurable": {"thread_id": run.conversation_id}})
             answer = state.values.get(self.plan.output)
-            await self.attempt.recorder.write(lambda tx, owned: store_answer(tx, owned, answer))
+            await self.attempt.recorder.write(
+                lambda tx, owned: store_answer(tx, owned, answer), messages=True
+            )
         return Finished()
 
     @property

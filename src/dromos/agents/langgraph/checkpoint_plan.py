@@ -78,6 +78,11 @@ class CheckpointPlan:
     writes: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
 
+    @property
+    def has_new_messages(self) -> bool:
+        """True where `apply` may number messages."""
+        return any(change.rows for change in self.lists)
+
     def apply(self, tx: Tx, run: Run) -> dict[str, list[Place]]:
         """Write everything; returns the places of each changed list's entries."""
         now = tx.now()

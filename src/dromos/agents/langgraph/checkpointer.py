@@ -162,7 +162,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
             if self._step_rows is not None and ns == "":
                 made.steps = self._step_rows(checkpoint["id"])
             with self._pending.during_save():
-                places = await recorder.write(made.apply)
+                places = await recorder.write(made.apply, messages=made.has_new_messages)
         except BaseException as error:
             settle(held, error)
             raise
@@ -198,7 +198,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
         """Store the writes of tasks whose step goes on."""
         recorder = self._writer()
         prepared = WritePlan(entries, self.serde, recorder.fence.run_id, self._holds)
-        for entry, message, num in await recorder.write(prepared.apply):
+        for entry, message, num in await recorder.write(prepared.apply, messages=prepared.has_messages):
             memory = self._memory.get((entry.thread_id, entry.ns))
             if memory is not None and memory.checkpoint_id == entry.checkpoint_id:
                 memory.pending[message.id or ""] = (num, message)
@@ -223,7 +223,7 @@ class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread. The target's conversation must exist if the source holds messages."""
         await self._writer().write(
-            lambda tx, _: thread_upkeep.copy_thread(tx, source_thread_id, target_thread_id)
+            lambda tx, _: thread_upkeep.copy_thread(tx, source_thread_id, target_thread_id), messages=True
         )
         self._forget(target_thread_id)
 

@@ -66,6 +66,11 @@ class WritePlan:
                     )
                 self._rows.append(row)
 
+    @property
+    def has_messages(self) -> bool:
+        """True where `apply` may number messages."""
+        return bool(self._messages)
+
     def apply(self, tx: Tx, run: Run) -> list[tuple[TaskWrites, BaseMessage, int]]:
         """Store what is not there yet; returns each message that became a row, with its number."""
         stored = _stored_keys(tx, self.entries)
