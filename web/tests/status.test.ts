@@ -29,7 +29,8 @@ group("the one line of a run", () => {
     ["stopping", doc("cancelling", { stop: { waiting_for: { tool: "pay", since: ago(12), until: ago(-3) } } }), "◧ | Stopping | waiting for pay to finish, 12 s of 15 s"],
     ["done", doc("completed", { line: "3 tasks filed" }), "✓ | Done | 3 tasks filed"],
     ["stopped", doc("cancelled", { reason: "cancelled_by_user", stop: { unknown_calls: [1] } }), "■ | Stopped | by you · 1 call may have happened"],
-    ["failed", doc("failed", { error: { code: "MODEL_AUTH", message: "Set the key." } }), "✕ | Failed | Set the key · nothing is lost"],
+    ["failed", doc("failed", { error: { code: "MODEL_AUTH", message: "Set the key." } }), "✕ | Failed | the model's server refused the key · nothing is lost"],
+    ["failed in its own words", doc("failed", { error: { code: "AGENT_FAILURE", message: "No such file." } }), "✕ | Failed | No such file · nothing is lost"],
     ["interrupted", doc("interrupted", { reason: "superseded" }), "‖ | Interrupted | a newer message took its place"],
     ["expired", doc("expired", { reason: "queue_deadline" }), "⊘ | Expired | no worker was free in time"],
   ])("%s", (_, document, expected) => expect(said(document)).toBe(expected));

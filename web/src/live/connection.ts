@@ -15,7 +15,7 @@ export interface Listener {
 }
 
 const SILENCE_MS = 15_000;
-const BACKOFF_MS = [250, 500, 1_000, 2_000, 4_000, 8_000];
+const BACKOFF_MS = [250, 500, 1_000, 2_000, 3_000];
 
 export class Connection {
   #cursor: number | null = null;
@@ -146,7 +146,7 @@ export class Connection {
   #later(): void {
     this.#abort = null;
     if (!this.#running || this.page.hidden) return;
-    const delay = BACKOFF_MS[Math.min(this.#failures, BACKOFF_MS.length - 1)] ?? 8_000;
+    const delay = BACKOFF_MS[Math.min(this.#failures, BACKOFF_MS.length - 1)] ?? 3_000;
     this.#failures += 1;
     this.listener.state("waiting", Date.now() + delay);
     this.#timer = setTimeout(() => void this.#open(), delay);

@@ -4,7 +4,8 @@
 // are independent. A frame that does not fit answers `stale`: the caller fetches the document again. A frame that
 // is older than what is here changes nothing.
 
-import type { DocumentAnswer, PatchOp, RunDocument } from "../wire/types";
+import { documentOf } from "../text/status";
+import type { DocumentAnswer, PatchOp, RunDocument, RunStatusPayload } from "../wire/types";
 import { applyPatch, PatchError } from "./patch";
 
 export interface LiveRun { version: number; document: RunDocument }
@@ -33,6 +34,11 @@ export function snapshot(old: LiveRun | undefined, answer: DocumentAnswer): Live
     version: Math.max(answer.version, old.version),
     document: { ...content, ...serverPart(server), text: ahead ? before : (fresh.text ?? null) },
   };
+}
+
+/** The whole server part as a `run.status` event carries it: the run, and what stands around it. */
+export function serverPartOf({ run, requests, followups, owner }: RunStatusPayload): ServerPart {
+  return { ...documentOf(run), requests: requests ?? [], followups: followups ?? [], owner: owner ?? null };
 }
 
 /** Puts a server part (whole or in part) over the document, unless it is older. */

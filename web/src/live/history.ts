@@ -13,24 +13,30 @@ export interface History {
   seq: number;
   /** Where the page before the oldest message starts; null when all of it is here. */
   before: string | null;
+  /** Where the page of the next older runs starts; null when all of them are here. */
+  olderRuns: string | null;
 }
 
 /** How many messages a page holds when the server does not say that there are more. */
 export const PAGE = 50;
 
-export function fromAnswer(answer: ConversationAnswer, old?: History): History {
+const NO_RUNS: Page<Run> = { items: [], next_cursor: null };
+
+/** One read: the conversation, and its newest runs. What `old` holds beyond it stays. */
+export function fromAnswer(answer: ConversationAnswer, old?: History, runs: Page<Run> = NO_RUNS): History {
   const keep = old && old.conversation.id === answer.conversation.id ? old : undefined;
   const have = new Set(keep?.messages.map((m) => m.id));
   const joined = answer.messages.some((m) => have.has(m.id));
   return {
     conversation: answer.conversation,
     messages: keep ? mergePage(keep.messages, answer.messages) : answer.messages,
-    runs: { ...keep?.runs, ...byId(answer.runs.map((run) => newest(keep?.runs[run.id], run))) },
+    runs: addRuns(keep?.runs ?? {}, [...answer.runs, ...runs.items]),
     followups: byId(answer.followups),
     resumable: answer.resumable,
     seq: answer.seq,
     // A page read again that joins what is here says nothing about the pages before that.
     before: keep && joined ? keep.before : (answer.next_cursor ?? null),
+    olderRuns: keep && joined ? keep.olderRuns : runs.next_cursor,
   };
 }
 
@@ -69,11 +75,6 @@ export function putFollowup(history: History, followup: Followup): History {
   return { ...history, followups: { ...history.followups, [followup.id]: followup } };
 }
 
-export function dropFollowup(history: History, id: string): History {
-  const { [id]: _, ...followups } = history.followups;
-  return { ...history, followups };
-}
-
 export function putMessage(messages: Message[], message: Message): Message[] {
   const at = messages.findLastIndex((m) => m.id === message.id);
   return at < 0 ? [...messages, message] : messages.with(at, message);
@@ -97,11 +98,17 @@ export function mergePage(old: Message[], page: Message[]): Message[] {
   return [...old.slice(0, first), ...page, ...old.slice(last + 1)];
 }
 
-/** An older page put before what is here. */
-export function prependPage(history: History, page: Page<Message>): History {
+/** Whether one of the messages stands for a run that is not known. */
+export function lacksRuns(messages: readonly Message[], known: Record<string, Run>): boolean {
+  return messages.some((m) => m.kind === "run" && m.run_id !== null && !known[m.run_id]);
+}
+
+/** An older page, and the runs read for it, put before what is here. */
+export function prependPage(history: History, page: Page<Message>, runs: Page<Run> = NO_RUNS): History {
   const have = new Set(history.messages.map((m) => m.id));
   const fresh = page.items.filter((m) => !have.has(m.id));
-  return { ...history, messages: [...fresh, ...history.messages], before: page.next_cursor };
+  const messages = [...fresh, ...history.messages];
+  return { ...history, messages, before: page.next_cursor, runs: addRuns(history.runs, runs.items), olderRuns: runs.next_cursor };
 }
 
 /** The run that is live, of which there is at most one. */
@@ -127,6 +134,12 @@ export function openFollowups(history: History): Followup[] {
 
 function newest(old: Run | undefined, run: Run): Run {
   return old && old.version > run.version ? old : run;
+}
+
+export function addRuns(known: Record<string, Run>, runs: readonly Run[]): Record<string, Run> {
+  const all = { ...known };
+  for (const run of runs) all[run.id] = newest(all[run.id], run);
+  return all;
 }
 
 function byId<T extends { id: string }>(items: T[]): Record<string, T> {

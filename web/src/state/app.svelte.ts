@@ -2,13 +2,14 @@
 // It draws from the server's answers and events only. All values are replaced, never changed in place.
 
 import { api, newKey, Problem } from "../wire/api";
-import type { Agent, DocumentAnswer, DurableEvent, Followup, Run } from "../wire/types";
+import type { Agent, DocumentAnswer, DurableEvent, Followup, Message, Page, Run, RunStatusPayload } from "../wire/types";
 import { Connection, type State } from "../live/connection";
 import * as live from "../live/document";
 import * as past from "../live/history";
 import { documentOf, isLive, usedTokens } from "../text/status";
 import type { RunDocument } from "../wire/types";
 import { Lists } from "./lists.svelte";
+import { Seen } from "./seen";
 import { throttle } from "./throttle";
 
 const DURABLE = new Set([
@@ -42,8 +43,11 @@ class App {
     },
   });
   #opening: AbortController | null = null;
-  #reread = throttle(() => this.#load(), 1_000);
+  /** Events that come while the conversation is read: the read may be older than they are. */
+  #meanwhile: DurableEvent[] = [];
+  #reread = throttle(() => this.#load(), 400);
   #fetching = new Map<string, () => void>();
+  #seen = new Seen((conversation) => this.lists.markSeen(conversation));
   #keys = new Map<string, string>();
 
   start(): void {
@@ -52,7 +56,6 @@ class App {
       const elsewhere = this.lists.running.some((run) => run.conversation_id !== this.open);
       if (elsewhere && !document.hidden) this.lists.refresh();
     }, 5_000);
-    void this.#agents();
     void this.#show(idOf(location.pathname)).then(() => this.#connection.start());
   }
 
@@ -81,7 +84,21 @@ class App {
     const before = this.history;
     if (!before?.before) return;
     const page = await api.messages(before.conversation.id, before.before, past.PAGE);
-    if (this.history?.conversation.id === before.conversation.id) this.history = past.prependPage(this.history, page);
+    const runs = await this.#runsFor(page.items, before);
+    const now = this.history;
+    if (now?.conversation.id === before.conversation.id && now.before === before.before) this.history = past.prependPage(now, page, runs);
+  }
+
+  /** The runs those older messages stand for: pages of runs, newest first, until none is missing. */
+  async #runsFor(messages: Message[], { conversation, runs, olderRuns }: past.History): Promise<Page<Run>> {
+    let known = runs;
+    let cursor = olderRuns;
+    while (cursor !== null && past.lacksRuns(messages, known)) {
+      const page = await api.runsOf(conversation.id, cursor);
+      known = past.addRuns(known, page.items);
+      cursor = page.next_cursor;
+    }
+    return { items: Object.values(known), next_cursor: cursor };
   }
 
   // --- actions -------------------------------------------------------------------------------------------------
@@ -102,15 +119,19 @@ class App {
   }
 
   async removeFollowup(followup: Followup): Promise<boolean> {
-    return this.#act(null, async () => {
-      await api.removeFollowup(followup);
-      if (this.history) this.history = past.dropFollowup(this.history, followup.id);
-    });
+    return this.#act(null, async () => this.#putFollowup(await api.removeFollowup(followup)));
+  }
+
+  /** Puts it at a place among those that wait, counted from 0. */
+  async moveFollowup(followup: Followup, place: number): Promise<boolean> {
+    return this.#act(null, async () => this.#putFollowup(await api.moveFollowup(followup, place)));
   }
 
   async sendFollowup(followup: Followup): Promise<boolean> {
     return this.#act(`send ${followup.id}`, async (key) => {
-      await api.sendFollowup(followup, key);
+      const answer = await api.sendFollowup(followup, key);
+      if (answer.followup) this.#putFollowup(answer.followup);
+      if (answer.run) this.#putRun(answer.run);
       this.#reread();
     });
   }
@@ -168,7 +189,8 @@ class App {
 
   // --- reading -------------------------------------------------------------------------------------------------
 
-  async #agents(): Promise<void> {
+  /** Which agents there are and which model answers. A server that has just started may not know the model yet. */
+  async readAgents(): Promise<void> {
     try {
       this.agents = (await api.agents()).items;
     } catch {
@@ -200,19 +222,21 @@ class App {
     const opening = new AbortController();
     this.#opening = opening;
     this.loading = this.history === null;
+    const meanwhile: DurableEvent[] = (this.#meanwhile = []);
     try {
-      const [answer, runs] = await Promise.all([api.conversation(id, opening.signal), api.runsOf(id)]);
+      // The runs are read last, so that none of them is older than the read they are put to.
+      const answer = await api.conversation(id, opening.signal);
+      const runs = await api.runsOf(id, null, opening.signal);
       if (opening.signal.aborted || this.open !== id) return;
-      // Events have overtaken this read: what is here is newer.
-      if (this.history && answer.seq < this.history.seq) return this.#reread();
-      let next = past.fromAnswer(answer, this.history ?? undefined);
-      for (const run of runs.items) next = past.putRun(next, run);
-      this.history = { ...next, resumable: answer.resumable };
+      let next = past.fromAnswer(answer, this.history ?? undefined, runs);
+      for (const event of meanwhile) next = past.applyEvent(next, event);
+      this.history = next;
+      this.#seen.look(id, next.seq);
       this.lists.put(answer.conversation);
-      for (const run of answer.runs) this.lists.putRun(run);
+      const last = past.lastRun(next);
+      if (last) this.lists.putRun(last);
       this.problem = null;
       this.#connection.focus(id, answer.seq);
-      const last = past.lastRun(next);
       if (last && last.status !== "completed" && !isLive(last.status) && !this.documents[last.id]) this.#fetch(last.id);
     } catch (error) {
       if (opening.signal.aborted) return;
@@ -255,7 +279,7 @@ class App {
     switch (event) {
       case "hello":
         this.lists.refresh();
-        if (this.agents.length === 0) void this.#agents();
+        void this.readAgents();
         // A stream from now on, not from a cursor: what happened before it has to be read.
         if (this.open !== null && !this.problem?.missing && (!this.history || id !== null)) this.#reread();
         return;
@@ -278,20 +302,22 @@ class App {
 
   #durable(event: DurableEvent): void {
     this.lists.apply(event);
+    this.#meanwhile.push(event);
     if (event.type === "conversation.deleted" && String(event.payload["id"] ?? event.conversation_id) === this.open) {
       this.history = null;
       this.problem = { text: "This conversation was deleted.", missing: true };
       this.#connection.focus(null, null);
       return;
     }
-    if (!this.history || event.conversation_id !== this.open) return;
+    if (!this.history || this.open === null || event.conversation_id !== this.open) return;
     this.history = past.applyEvent(this.history, event);
+    this.#seen.look(this.open, this.history.seq);
     if (event.type !== "run.status") return;
-    const run = event.payload["run"] as Run;
-    const part = event.payload["document"] as Partial<RunDocument> | undefined;
+    const payload = event.payload as unknown as RunStatusPayload;
+    const { run } = payload;
     const kept = this.documents[run.id];
-    if (kept && part) this.#put(run.id, live.server(kept, { ...part, run_id: run.id, run_version: part.run_version ?? run.version }));
-    else if (!kept && isLive(run.status)) this.#fetch(run.id);
+    if (kept) this.#put(run.id, live.server(kept, live.serverPartOf(payload)));
+    else if (isLive(run.status)) this.#fetch(run.id);
     // What was said and called on the way is read at the end; so is whether the run can be continued.
     if (!isLive(run.status)) {
       this.#fetch(run.id);
@@ -317,10 +343,8 @@ class App {
     const before = this.documents[run]?.document;
     this.documents = { ...this.documents, [run]: outcome };
     const after = outcome.document;
-    // A step ended: the messages it left are rows without events, so they are read.
-    const spoke = before?.text && after.text && before.text.message_id !== after.text.message_id;
-    const called = before && before.current?.kind === "tool" && after.current?.kind !== "tool";
-    if (spoke || called) this.#reread();
+    // A step began or ended: the messages it left are rows without events, so they are read.
+    if (isLive(after.status) && before && stepsOf(before) !== stepsOf(after)) this.#reread();
   }
 
   #putRun(run: Run): void {
@@ -331,6 +355,11 @@ class App {
   #putFollowup(followup: Followup): void {
     if (this.history?.conversation.id === followup.conversation_id) this.history = past.putFollowup(this.history, followup);
   }
+}
+
+/** Tells how far the steps are; a document holds the newest 50 of them. */
+function stepsOf(document: RunDocument): string {
+  return (document.steps ?? []).map((step) => `${step.id} ${step.status}`).join();
 }
 
 function idOf(path: string): string | null {

@@ -2,7 +2,7 @@
 // events; runs out of focus are read again at most every 5 s while the page is visible.
 
 import { api, Problem } from "../wire/api";
-import type { Conversation, DurableEvent, Run } from "../wire/types";
+import type { Conversation, DurableEvent, Run, RunStatusPayload } from "../wire/types";
 import { isLive } from "../text/status";
 import { throttle } from "./throttle";
 
@@ -58,8 +58,11 @@ export class Lists {
   }
 
   apply(event: DurableEvent): void {
-    if (event.type === "run.status") this.putRun(event.payload["run"] as Run);
-    else if (event.type === "conversation.changed") this.put(event.payload["conversation"] as Conversation);
+    if (event.type === "run.status") {
+      const { run, conversation } = event.payload as unknown as RunStatusPayload;
+      this.putRun(run);
+      if (conversation) this.put(conversation);
+    } else if (event.type === "conversation.changed") this.put(event.payload["conversation"] as Conversation);
     else if (event.type === "conversation.deleted") this.drop(String(event.payload["id"] ?? event.conversation_id));
     this.refresh();
   }
@@ -75,6 +78,11 @@ export class Lists {
     this.conversations = [merged, ...this.conversations.filter((c) => c.id !== conversation.id)].sort((a, b) =>
       a.updated_at < b.updated_at ? 1 : a.updated_at > b.updated_at ? -1 : 0,
     );
+  }
+
+  /** The server has taken note that this conversation was seen as it is. */
+  markSeen(id: string): void {
+    this.conversations = this.conversations.map((c) => (c.id === id ? { ...c, unseen: false } : c));
   }
 
   drop(id: string): void {

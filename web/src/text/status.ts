@@ -42,7 +42,7 @@ export function describe(doc: RunDocument, now: number): Line {
     case "cancelling": return stopping(doc, now);
     case "completed": return line("ok", "✓", "Done", doc.line ?? "");
     case "cancelled": return line("stop", "■", "Stopped", join(stopper(doc), unknownCalls(doc)));
-    case "failed": return line("bad", "✕", "Failed", join((errorText(doc) ?? doc.line ?? "").replace(/\.$/, ""), "nothing is lost"));
+    case "failed": return line("bad", "✕", "Failed", join(failure(doc), "nothing is lost"));
     case "interrupted": return line("stop", "‖", "Interrupted", join(INTERRUPTED[doc.reason] ?? words(doc.reason), unknownCalls(doc)));
     case "expired": return line("stop", "⊘", "Expired", EXPIRED[doc.reason] ?? words(doc.reason));
   }
@@ -126,6 +126,12 @@ export function usedTokens(usage: Usage | null | undefined): string | null {
   return sum > 0 ? tokens(sum) : null;
 }
 
+/** The error in a few words; where its code is not known, in the server's. */
+function failure(doc: RunDocument): string {
+  const code = typeof doc.error === "object" ? doc.error?.code : undefined;
+  return FAILED[code ?? ""] ?? (errorText(doc) ?? doc.line ?? "").replace(/\.$/, "");
+}
+
 /** The error in the server's words, which say the cure. */
 export function errorText(doc: RunDocument): string | null {
   const error = doc.error;
@@ -167,6 +173,18 @@ const INTERRUPTED: Record<string, string> = {
   superseded: "a newer message took its place",
   budget_exceeded: "its budget is used up",
   agent_removed: "its agent was removed",
+};
+
+const FAILED: Record<string, string> = {
+  MODEL_UNAVAILABLE: "the model's server cannot be reached",
+  MODEL_AUTH: "the model's server refused the key",
+  MODEL_RATE_LIMITED: "the model's server keeps asking for a pause",
+  MODEL_BAD_RESPONSE: "the model's answer could not be used",
+  CONTEXT_OVERFLOW: "the conversation is too long for the model",
+  RECURSION_LIMIT: "the limit of steps is reached",
+  STALLED: "nothing happened for too long",
+  TOOL_UNAVAILABLE: "a tool cannot be reached",
+  ATTEMPTS_EXHAUSTED: "every attempt lost its worker",
 };
 
 const EXPIRED: Record<string, string> = {

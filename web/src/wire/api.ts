@@ -92,7 +92,8 @@ export const api = {
   conversations: (cursor?: string | null, limit = 50) =>
     call<Page<Conversation>>("GET", `/v1/conversations${query({ limit, cursor })}`),
   liveRuns: () => call<Page<Run>>("GET", `/v1/runs?${LIVE.map((s) => `status=${s}`).join("&")}&limit=50`),
-  runsOf: (conversation: string) => call<Page<Run>>("GET", `/v1/runs${query({ conversation_id: conversation, limit: 200 })}`),
+  runsOf: (conversation: string, cursor?: string | null, signal?: AbortSignal) =>
+    call<Page<Run>>("GET", `/v1/runs${query({ conversation_id: conversation, limit: 50, cursor })}`, signal ? { signal } : {}),
   conversation: (id: string, signal?: AbortSignal) =>
     call<ConversationAnswer>("GET", `/v1/conversations/${at(id)}`, signal ? { signal } : {}),
   messages: (id: string, before?: string | null, limit = 50) =>
@@ -100,6 +101,7 @@ export const api = {
   /** The conversation takes its title from the first message. */
   create: (key: string) => call<Conversation>("POST", "/v1/conversations", { body: {}, key }),
   rename: (id: string, title: string) => call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { title } }),
+  seen: (id: string, seq: number) => call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { seen_seq: seq } }),
   remove: (id: string) => call<void>("DELETE", `/v1/conversations/${at(id)}`, { timeoutMs: 60_000 }),
   send: (id: string, content: string, key: string) =>
     call<{ message: Message; run?: Run; followup?: Followup }>("POST", `/v1/conversations/${at(id)}/messages`, {
@@ -113,8 +115,10 @@ export const api = {
     call<Page<Step>>("GET", `/v1/runs/${at(run)}/steps${query({ limit: 200, cursor })}`),
   editFollowup: (f: Followup, content: string) =>
     call<Followup>("PATCH", `/v1/followups/${at(f.id)}`, { body: { content, version: f.version } }),
-  removeFollowup: (f: Followup) => call<void>("DELETE", `/v1/followups/${at(f.id)}${query({ version: f.version })}`),
+  moveFollowup: (f: Followup, position: number) =>
+    call<Followup>("PATCH", `/v1/followups/${at(f.id)}`, { body: { position, version: f.version } }),
+  removeFollowup: (f: Followup) => call<Followup>("DELETE", `/v1/followups/${at(f.id)}${query({ version: f.version })}`),
   sendFollowup: (f: Followup, key: string) =>
-    call<Record<string, unknown>>("POST", `/v1/followups/${at(f.id)}/send`, { body: { version: f.version }, key }),
+    call<{ message?: Message; run?: Run; followup?: Followup }>("POST", `/v1/followups/${at(f.id)}/send`, { body: { version: f.version }, key }),
   exportUrl: (id: string) => `/v1/conversations/${at(id)}/export?format=md`,
 };

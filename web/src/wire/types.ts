@@ -107,6 +107,11 @@ export interface Agent {
   model?: { name: string; source?: string | null; hint?: string | null } | null;
 }
 
+/** What a `run.status` event carries. */
+export interface RunStatusPayload {
+  run: Run; requests?: Request[]; followups?: Followup[]; owner?: RunDocument["owner"]; conversation?: Conversation;
+}
+
 /** A durable event as the stream carries it. */
 export interface DurableEvent {
   seq: number; type: string; conversation_id: string | null; run_id?: string | null; at: string;
