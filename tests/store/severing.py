@@ -27,6 +27,7 @@ class SeveringProxy:
         self.lost = 0
         self._loses: str | None = None
         self._refuses = False
+        self._frozen: list[socket.socket] = []
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -36,6 +37,10 @@ class SeveringProxy:
 
     def lose_answer_to_commit(self) -> None:
         self._loses = "answer"
+
+    def freeze(self) -> None:
+        """Existing connections stay open and take bytes, but nothing comes back; new ones work."""
+        self._frozen = [*self._sockets]
 
     def refuse_new_connections(self) -> None:
         self._refuses = True
@@ -68,6 +73,8 @@ class SeveringProxy:
 
     def _upwards(self, client: socket.socket, server: socket.socket) -> None:
         while data := _receive(client):
+            if client in self._frozen:
+                continue
             with self._lock:
                 losing = self._loses if b"COMMIT" in data else None
                 if losing:

@@ -15,7 +15,7 @@ from dromos.domain.errors import StoreUnavailable
 from dromos.ports.store import ReadTx, Table, Tx
 from dromos.store.migrations import check_schema
 from dromos.store.opening import open_store
-from dromos.store.postgres import work
+from dromos.store.postgres import connections, work
 from dromos.store.postgres.connections import Link, place
 from dromos.store.postgres.store import PostgresStore
 from dromos.testing.conformance.rows_of import event, lease, put, user
@@ -213,6 +213,21 @@ class TestLostConnections:
                 count = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
                 assert idle + interval * count <= 15
             link.drop()
+
+    @pytest.mark.case("P107")
+    async def test_a_frozen_connection_is_given_up_after_a_bounded_time(
+        self, emptied_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connections, "FROZEN_S", 0.5)
+        monkeypatch.setattr(connections, "STATEMENT_TIMEOUT_MS", 500)
+        with SeveringProxy(emptied_postgres_url) as proxy:
+            store = _store(proxy.url)
+            await put(store, Table.USERS, user())
+            assert await store.read(_sum) == 0
+            proxy.freeze()
+            assert await asyncio.wait_for(store.write(_add), 10) == 1
+            assert await asyncio.wait_for(store.read(_sum), 10) == 1
+            await store.aclose()
 
 
 class TestLocks:

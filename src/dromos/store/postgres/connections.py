@@ -2,7 +2,8 @@
 
 No statement asks whether a connection still lives: a lost one is noticed by the operation that meets it, which
 the caller repeats (`work.py` says when that is safe). A link that went silent is noticed by the system within
-`SILENT_LINK_S`; a server that never answers a statement, by `statement_timeout`.
+`SILENT_LINK_S`, a statement that takes too long by the server's `statement_timeout`, and a server (or a pooler) that
+takes bytes but is frozen by us, `FROZEN_S` later.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dromos.domain.errors import StoreUnavailable
 CONNECT_TIMEOUT_S = 5
 SILENT_LINK_S = 15
 STATEMENT_TIMEOUT_MS = 30_000
+FROZEN_S = 10.0
+"""Seconds past the statement's own timeout after which a server is taken for frozen."""
 
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
@@ -71,10 +74,25 @@ def place(url: str) -> str:
     return f"postgresql://{f'{user}@' if user else ''}{address}/{given.get('dbname') or ''}"
 
 
-def connect(url: str, **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
+class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits for no answer longer than `longest_wait` seconds; then it is closed."""
+
+    longest_wait: float | None = None
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        try:
+            return super().wait(gen, interval, self.longest_wait if timeout is None else timeout)
+        except psycopg.errors._WaitTimeout:
+            self.close()
+            raise psycopg.OperationalError(
+                f"no answer within {self.longest_wait:g} s; the connection was closed"
+            ) from None
+
+
+def connect(url: str, **more: Any) -> BoundedConnection:
     """A new connection in autocommit mode. Raises `StoreUnavailable` with the cure."""
     try:
-        connection = psycopg.connect(**parameters(url, **more), autocommit=True)
+        connection = BoundedConnection.connect(**parameters(url, **more), autocommit=True)
     except psycopg.Error as error:
         raise StoreUnavailable(_why(url, error)) from error
     return connection
@@ -93,13 +111,22 @@ class Link:
     `cursor` takes results in binary form; `control` may send several statements at once.
     """
 
-    def __init__(self, url: str, statement_timeout_ms: int = STATEMENT_TIMEOUT_MS, **more: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        statement_timeout_ms: int | None = None,
+        longest_wait: float | None = None,
+        **more: Any,
+    ) -> None:
+        statement_timeout_ms = statement_timeout_ms or STATEMENT_TIMEOUT_MS
+        self._longest_wait = longest_wait or statement_timeout_ms / 1000 + FROZEN_S
         self._url = url
         self._more = more
         self._settings = sql.SQL(
             "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}"
         ).format(sql.Literal(statement_timeout_ms), sql.Literal(2 * statement_timeout_ms))
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._connection: BoundedConnection | None = None
         self.cursor: psycopg.Cursor[tuple[Any, ...]]
         self.control: psycopg.Cursor[tuple[Any, ...]]
 
@@ -108,6 +135,7 @@ class Link:
         if self._connection is not None:
             return
         connection = connect(self._url, **self._more)
+        connection.longest_wait = self._longest_wait
         try:
             connection.execute(self._settings)
         except psycopg.Error as error:

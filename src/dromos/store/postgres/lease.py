@@ -27,7 +27,8 @@ class PostgresLeaseKeeper:
     def __init__(self, url: str) -> None:
         self._link = Link(
             url,
-            STEP_TIMEOUT_S * 1000,
+            statement_timeout_ms=STEP_TIMEOUT_S * 1000,
+            longest_wait=STEP_TIMEOUT_S + 1,
             connect_timeout=STEP_TIMEOUT_S,
             tcp_user_timeout=STEP_TIMEOUT_S * 1000,
             application_name="dromos lease",
