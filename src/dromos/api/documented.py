@@ -41,7 +41,6 @@ def documented(
     query: type[BaseModel] = NoQuery,
     key: bool = False,
     media: str | None = None,
-    operation_id: str | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments for a router's decorator.
 
@@ -87,7 +86,8 @@ def _query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
     for name, shape in schema.get("properties", {}).items():
         shape = _without_refs(shape, schema.get("$defs", {}))
         shape.pop("title", None)
-        shape.pop("default", None) if shape.get("default", 0) is None else None
+        if shape.get("default", 0) is None:
+            del shape["default"]
         out.append(
             {
                 "name": name,
