@@ -126,7 +126,7 @@ class TestLostConnections:
             return value
 
         assert await store.write(die_once) == 1
-        assert calls == 2
+        assert calls >= 2
         assert await store.read(_sum) == 1
 
     @pytest.mark.parametrize("lost", ["lose_commit", "lose_answer_to_commit"])
@@ -290,7 +290,7 @@ class TestLocks:
                 other.execute("SELECT 1 FROM users WHERE id = 'ada' FOR UPDATE")
 
         await asyncio.gather(asyncio.to_thread(other_program), writing)
-        assert calls == 2
+        assert calls >= 2
         row = await store.read(lambda tx: tx.first(Table.USERS, {"id": "bob"}))
         assert row is not None and row["last_seq"] == 7
 
