@@ -196,11 +196,15 @@ class Engine:
 
     async def pend_result(self, call_id: str, text: str = "finished beside others") -> None:
         """A tool finished, its step did not: the result is a pending write of the head."""
-        await self.recorder.write(lambda tx, run: _pend(tx, run, self.world, "tool", text, call_id, ()))
+        await self.recorder.write(
+            lambda tx, run: _pend(tx, run, self.world, "tool", text, call_id, ()), messages=True
+        )
 
     async def pend_text(self, text: str, calls: Sequence[str] = ()) -> None:
         """A model finished inside a step that did not."""
-        await self.recorder.write(lambda tx, run: _pend(tx, run, self.world, "assistant", text, None, calls))
+        await self.recorder.write(
+            lambda tx, run: _pend(tx, run, self.world, "assistant", text, None, calls), messages=True
+        )
 
     async def _commit(
         self,
@@ -229,7 +233,7 @@ class Engine:
             _checkpoint(tx, run, self.world)
             return str(row["id"])
 
-        return await self.recorder.write(write)
+        return await self.recorder.write(write, messages=True)
 
     def shown(self, text: str, message_id: str = "live-text", **content: Any) -> DocumentSnapshot:
         """The live document of this attempt with `text` streamed so far."""

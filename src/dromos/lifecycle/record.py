@@ -43,6 +43,12 @@ def lock_owned(change: Change, fence: Fence) -> tuple[Conversation, Run]:
     return conversation, run
 
 
+def _conversation_of(tx: Tx, fence: Fence) -> str:
+    if fence.conversation_id is not None:
+        return fence.conversation_id
+    return fenced(tx.load_run(fence.run_id), fence, while_cancelling=True).conversation_id
+
+
 class FencedRecorder:
     """`ports.recorder.Recorder` over the store."""
 
@@ -56,11 +62,7 @@ class FencedRecorder:
 
         def operation(tx: Tx) -> T:
             if messages:
-                conversation_id = fence.conversation_id
-                if conversation_id is None:
-                    run = fenced(tx.load_run(fence.run_id), fence, while_cancelling=while_cancelling)
-                    conversation_id = run.conversation_id
-                tx.lock(Table.CONVERSATIONS, {"id": conversation_id})
+                tx.lock(Table.CONVERSATIONS, {"id": _conversation_of(tx, fence)})
             return fn(tx, fenced(tx.lock_run(fence.run_id), fence, while_cancelling=while_cancelling))
 
         return await self._store.write(operation)
