@@ -49,10 +49,11 @@ async def test_a_stream_is_shown_counted_and_stored_with_its_own_id(sqlite_room)
 
 async def test_many_turns_keep_distinct_ids_although_servers_repeat_theirs(sqlite_room):
     await sqlite_room.conversation()
-    async with ModelServer() as server:
-        for turn in range(3):
-            outcome, _ = await talk(sqlite_room, client(sqlite_room, server), f"!say turn {turn}")
-            assert outcome == Finished()
+    for turn in range(3):
+        async with ModelServer() as server:  # a new one numbers its answers from the start again
+            outcome, attempt = await talk(sqlite_room, client(sqlite_room, server), f"!say turn {turn}")
+        assert outcome == Finished()
+        assert list(attempt.live.texts) == [(await history(sqlite_room.store))[-1]["id"]]
 
     stored = [row for row in await history(sqlite_room.store) if row["role"] == "assistant"]
     assert [row["content"] for row in stored] == ["turn 0", "turn 1", "turn 2"]

@@ -103,7 +103,7 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             return
         message = chunk.message
         if call.message_id is None:
-            call.message_id = message.id or f"lc_run--{run_id}"
+            call.message_id = _own_id(message, run_id)
         text = message.content if isinstance(message.content, str) else str(message.text)
         if text:
             self._text.add(call.message_id, text)
@@ -119,6 +119,8 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             self.model_errors.append(error)
             self._end(call.step, "failed", safe_text(error))
             raise error
+        if message is not None:
+            message.id = call.message_id or _own_id(message, run_id)
         self._count(message)
         self._end(call.step, "done", _summary_of(message))
 
@@ -286,6 +288,15 @@ def _message_of(response: LLMResult) -> AIMessage | None:
     generation = response.generations[0][0] if response.generations and response.generations[0] else None
     message = generation.message if isinstance(generation, ChatGeneration) else None
     return message if isinstance(message, AIMessage) else None
+
+
+def _own_id(message: BaseMessage, run_id: UUID) -> str:
+    """The id under which an answer is shown and stored, never used twice.
+
+    Servers that speak OpenAI's protocol often give every answer the same id; only these prefixes are trusted.
+    """
+    known = message.id or ""
+    return known if known.startswith(("msg_", "resp_")) else f"lc_run--{run_id}"
 
 
 def _is_complete(message: AIMessage) -> bool:
