@@ -130,7 +130,6 @@ class Lifecycle:
         """Mark it deleting and stop its live run; True once nothing of it is left. A repeat goes on with it."""
         return await self._change(
             "delete_conversation",
-            "delete_conversation",
             lambda change: delete.delete_conversation(change, user_id, conversation_id),
         )
 
@@ -240,7 +239,7 @@ class Lifecycle:
         """T2 for up to `limit` runs. With `composers` (by agent name) a first claim's input is made in the same
         transaction: `Claimed.composed` is then true and `compose_input` is not needed."""
         return await self._change(
-            "claim", "claim", lambda change: claim.claim(change, owner_id, agents, limit, composers)
+            "claim", lambda change: claim.claim(change, owner_id, agents, limit, composers)
         )
 
     async def refuse_work(self, run_id: str, code: ErrorCode, message: str) -> None:
@@ -279,7 +278,7 @@ class Lifecycle:
         Saves the document in the same transaction.
         """
         return await self._change(
-            "end_attempt", "end_attempt", lambda change: finish.end_attempt(change, fence, outcome, document)
+            "end_attempt", lambda change: finish.end_attempt(change, fence, outcome, document)
         )
 
     async def end_stopped(

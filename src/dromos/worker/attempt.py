@@ -98,7 +98,7 @@ class AttemptRunner:
             try:
                 engine_input = await self.lifecycle.compose_input(fence, agent.compose)
             except LeaseLost:
-                if not await self._stop_accepted():
+                if await self._status() is not RunStatus.CANCELLING:
                     raise
                 await self._end_stopped(forced=False)
                 return

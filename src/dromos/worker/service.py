@@ -17,6 +17,7 @@ from dromos.domain.reasons import ErrorCode
 from dromos.domain.runs import Fence
 from dromos.domain.statuses import RunStatus
 from dromos.lifecycle import Lifecycle
+from dromos.lifecycle.claim import Compose
 from dromos.lifecycle.contract import Claimed
 from dromos.ports.agent import Agents, Failed
 from dromos.ports.clock import Clock, Ids
@@ -166,15 +167,23 @@ class Worker:
             except Unavailable as error:
                 log.warning("worker.store_away", detail=error.detail)
                 self._look_again_in(SWEEP_SECONDS)
+            except Exception:  # a fault of ours must not leave a worker that is up and never claims again
+                log.exception("worker.claim_failed")
+                self._look_again_in(SWEEP_SECONDS)
 
     async def _claim(self) -> None:
         while not self._closing.is_set() and (free := self._options.slots - len(self._running)) > 0:
             asked = min(free, CLAIM_AT_ONCE)
-            claimed = await self._lifecycle.claim(self.owner_id, None, asked)
+            claimed = await self._lifecycle.claim(self.owner_id, None, asked, self._composers())
             for one in claimed:
                 self._begin(one)
             if len(claimed) < asked:
                 return
+
+    def _composers(self) -> dict[str, Compose]:
+        """How each agent makes its input: the claim's own transaction does it, so that no second one is needed."""
+        names = (info.name for info in self._agents.infos())
+        return {name: agent.compose for name in names if (agent := self._agents.get(name)) is not None}
 
     def _begin(self, claimed: Claimed) -> None:
         runner = AttemptRunner(
@@ -206,6 +215,8 @@ class Worker:
                 strays = await self._check_owned(strays)
             except Unavailable as error:
                 log.warning("worker.store_away", detail=error.detail)
+            except Exception:
+                log.exception("worker.sweep_failed")
             self._work.set()
 
     async def _check_owned(self, seen_before: set[Fence]) -> set[Fence]:
