@@ -12,7 +12,6 @@ from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Fence
 from dromos.domain.statuses import RunStatus
 from dromos.lifecycle.contract import RunOptions
-from dromos.lifecycle.contract import RunOptions
 from dromos.ports.agent import Drained, Failed, Finished, InputMessage, Outcome, Parked, TryLater
 from dromos.ports.live import DocumentSnapshot
 from dromos.ports.store import Table
@@ -67,33 +66,6 @@ async def test_the_claim_can_make_the_input_in_its_own_transaction(world: World)
     assert [one["content"] for one in claimed.input] == ["question"]
     (stored,) = await world.rows(Table.RUN_INPUTS)
     assert stored["input"] == claimed.input
-
-
-async def test_an_agent_that_cannot_make_its_input_holds_up_nobody_elses_run(world: World) -> None:
-    await world.post("one", options=RunOptions(agent="broken"))
-    await world.post("two")
-
-    def broken(messages: list[InputMessage]) -> Any:
-        raise KeyError("field")
-
-    one, two = await world.lifecycle.claim(OWNER, None, 2, {"assistant": compose, "broken": broken})
-    assert (one.composed, two.composed) == (False, True)
-    with pytest.raises(KeyError):
-        await world.lifecycle.compose_input(one.fence, broken)
-
-
-async def test_crash_points_lie_on_both_sides_of_the_commit(world: World) -> None:
-    reached: list[tuple[str, int]] = []
-
-    class Counting:
-        def reach(self, point: str) -> None:
-            reached.append((point, len(world.wakeups.topics)))
-
-    world.wakeups.topics.clear()
-    world.lifecycle.probe = Counting()
-    await world.post("hello")
-    assert reached == [("post_message.written", 0), ("post_message.committed", 0)]
-    assert world.wakeups.topics
 
 
 async def test_an_agent_that_cannot_make_its_input_holds_up_nobody_elses_run(world: World) -> None:

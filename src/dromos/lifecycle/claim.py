@@ -91,25 +91,6 @@ def _store_input_if_it_can_be_made(tx: Tx, run: Run, compose: Compose) -> Row | 
         return None
 
 
-class _NotComposed(Exception):
-    """The agent could not make an input."""
-
-
-def _store_input_if_it_can_be_made(tx: Tx, run: Run, compose: Compose) -> Row | None:
-    """An agent that fails here must not take the other runs of the claim with it; its own attempt will tell."""
-
-    def careful(messages: list[InputMessage]) -> Any:
-        try:
-            return compose(messages)
-        except Exception as error:
-            raise _NotComposed from error
-
-    try:
-        return _store_input(tx, run, careful)
-    except _NotComposed:
-        return None
-
-
 def _store_input(tx: Tx, run: Run, compose: Compose) -> Row:
     value = None
     if run.resume_of is None:

@@ -128,7 +128,7 @@ class Lifecycle:
 
     async def delete_conversation(self, user_id: str, conversation_id: str) -> bool:
         """Mark it deleting and stop its live run; True once nothing of it is left. A repeat goes on with it."""
-        return await self._change("delete_conversation", 
+        return await self._change(
             "delete_conversation", lambda change: delete.delete_conversation(change, user_id, conversation_id)
         )
 
@@ -237,7 +237,7 @@ class Lifecycle:
     ) -> list[Claimed]:
         """T2 for up to `limit` runs. With `composers` (by agent name) a first claim's input is made in the same
         transaction: `Claimed.composed` is then true and `compose_input` is not needed."""
-        return await self._change("claim", 
+        return await self._change(
             "claim", lambda change: claim.claim(change, owner_id, agents, limit, composers)
         )
 
@@ -276,7 +276,7 @@ class Lifecycle:
 
         Saves the document in the same transaction.
         """
-        return await self._change("end_attempt", 
+        return await self._change(
             "end_attempt", lambda change: finish.end_attempt(change, fence, outcome, document)
         )
 
