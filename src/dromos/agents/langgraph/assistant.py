@@ -22,8 +22,9 @@ from langgraph.types import Command
 
 from dromos.agents.langgraph.attempt_run import DEFAULT_STEP_LIMIT, OBSERVER_KEY, RUN_KEY, Plan
 from dromos.agents.langgraph.chat_models import ChatModels
-from dromos.agents.langgraph.failures import safe_text
+from dromos.agents.langgraph.failures import ModelFault, safe_text
 from dromos.agents.langgraph.message_rows import clean
+from dromos.agents.langgraph.missing_model import MissingModel
 from dromos.agents.langgraph.model_choice import LOCAL, SCRIPTED, ModelSelector
 from dromos.agents.langgraph.observer import Observer
 from dromos.domain.effects import call_key
@@ -39,6 +40,8 @@ PROMPT = "You are a helpful assistant. Answer clearly and to the point. Use a to
 SMALL_PROMPT = "You are a friendly assistant. Answer in one to three short, simple sentences."
 SMALL_HISTORY_CHARS = 6000
 """What the small local model can read: the newest messages up to this many characters."""
+MISSING = "none"
+"""Name of the model where none could be chosen."""
 _GRAPHS_KEPT = 16
 _INVALID = "dromos_invalid_arguments"
 
@@ -76,17 +79,26 @@ class AssistantSource:
         return self._choice
 
     async def plan(self, run: Run) -> Plan:
-        choice = await self._selector.choose(run.model)
-        if run.model is None:
-            self._choice = choice
-        model = await self._models.get(choice.name)
-        specs = () if choice.name == LOCAL else tuple(await self._toolbox.specs())
+        name, model = await self._model(run)
+        specs = () if name == LOCAL else tuple(await self._toolbox.specs())
         return Plan(
-            graph=self._graph(choice.name, model, specs),
-            model_name=choice.name,
+            graph=self._graph(name, model, specs),
+            model_name=name,
             step_limit=self._step_limit,
             policies=self._policies,
         )
+
+    async def _model(self, run: Run) -> tuple[str, BaseChatModel]:
+        """The run's model by name; where it cannot be had, one that says why at its first call."""
+        name = run.model or MISSING
+        try:
+            choice = await self._selector.choose(run.model)
+            name = choice.name
+            if run.model is None:
+                self._choice = choice
+            return name, await self._models.get(name)
+        except ModelFault as fault:
+            return name, MissingModel(code=fault.code, cure=str(fault))
 
     async def warm(self) -> None:
         """Run a turn that nobody sees: much of the engine is loaded only then. Then load the chosen model's client."""
