@@ -90,7 +90,7 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
     from dromos.api.auth import single_user
     from dromos.api.door import Deps, Options
     from dromos.lifecycle import Lifecycle
-    from dromos.lifecycle.contract import Policy
+    from dromos.lifecycle.contract import AgentPolicy, Policy
     from dromos.live import LiveHub
     from dromos.ports.store import In, Table
     from dromos.store.opening import open_store
@@ -121,6 +121,10 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
                 queue_deadline=limits.queue_deadline_s,
                 step_limit=limits.step_limit,
                 recovery=Recovery(limits.recovery),
+                agents={
+                    name: AgentPolicy(agent.step_limit, agent.recovery and Recovery(agent.recovery))
+                    for name, agent in settings.agents.items()
+                },
                 idempotency_days=settings.retention.idempotency_days,
                 event_retention_days=settings.retention.events_days,
             ),

@@ -13,6 +13,14 @@ from dromos.ports.store import Row
 
 
 @dataclass(frozen=True, slots=True)
+class AgentPolicy:
+    """What differs for one agent; None: as for all."""
+
+    step_limit: int | None = None
+    recovery: Recovery | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Configured limits. Seconds everywhere; None: no limit."""
 
@@ -22,8 +30,17 @@ class Policy:
     queue_deadline: float | None = None
     step_limit: int = 25
     recovery: Recovery = Recovery.AUTO
+    agents: Mapping[str, AgentPolicy] = field(default_factory=dict)
     idempotency_days: int = 7
     event_retention_days: int | None = None
+
+    def step_limit_of(self, agent: str) -> int:
+        own = self.agents.get(agent)
+        return own.step_limit if own is not None and own.step_limit is not None else self.step_limit
+
+    def recovery_of(self, agent: str) -> Recovery:
+        own = self.agents.get(agent)
+        return own.recovery if own is not None and own.recovery is not None else self.recovery
 
 
 @dataclass(frozen=True, slots=True)

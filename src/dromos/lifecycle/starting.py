@@ -64,8 +64,8 @@ def start_run(change: Change, conversation: Conversation, begin: Begin) -> tuple
         backend_policy=dict(options.backend_policy or {}),
         model=options.model,
         budget=options.budget,
-        step_limit=policy.step_limit,
-        recovery=policy.recovery,
+        step_limit=policy.step_limit_of(begin.agent),
+        recovery=policy.recovery_of(begin.agent),
         deadline_at=_after(change, options.deadline_s),
         queue_deadline_at=_after(change, policy.queue_deadline),
     )
