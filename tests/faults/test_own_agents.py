@@ -1,0 +1,122 @@
+"""Agents that people bring: the example as it stands, recovery `ask`, and a step limit of one's own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dromos.testing.processes import ServeProcess
+from tests.faults.driver import Person
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "01_own_graph"
+
+SLOW_GRAPH = """
+import asyncio
+from pathlib import Path
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+HERE = Path(__file__).parent
+
+async def first(state):
+    with (HERE / "first").open("a") as file:
+        file.write("x")
+    return {"messages": [AIMessage("first")]}
+
+async def second(state):
+    (HERE / "waiting").touch()
+    while not (HERE / "open").exists():
+        await asyncio.sleep(0.05)
+    return {"messages": [AIMessage("second")]}
+
+def again(state):
+    return {"messages": [AIMessage("again")]}
+
+builder = StateGraph(MessagesState)
+builder.add_node("first", first)
+builder.add_node("second", second)
+builder.add_edge(START, "first")
+builder.add_edge("first", "second")
+builder.add_edge("second", END)
+graph = builder.compile()
+
+circle = StateGraph(MessagesState)
+circle.add_node("again", again)
+circle.add_edge(START, "again")
+circle.add_conditional_edges("again", lambda state: END if len(state["messages"]) > 7 else "again")
+loop = circle.compile()
+"""
+
+SETTINGS = """
+[agents.careful]
+graph = "slow_graph:graph"
+recovery = "ask"
+
+[agents.loop]
+graph = "slow_graph:loop"
+step_limit = 5
+"""
+
+
+@pytest.mark.slow(60)
+async def test_the_example_of_ones_own_graph_works_as_its_readme_says(tmp_path: Path) -> None:
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("dromos-data", "__pycache__"))
+    async with ServeProcess(folder / "data", cwd=folder) as server, Person(server) as person:
+        desk = await person.conversation()
+        posted = await person.say(desk, "When do I have to pay my invoice?")
+        assert (await person.end(posted["run"]["id"]))["status"] == "completed"
+        history = await person.history(desk)
+        assert history[-1]["content"] == "[invoice] Invoices are due after 30 days."
+
+        sizes = (await person.ask("POST", "/v1/conversations", 201, json={"agent": "sizes"}))["id"]
+        posted = await person.say(sizes, "twelve chars")
+        assert (await person.end(posted["run"]["id"]))["status"] == "completed"
+        assert str((await person.history(sizes))[-1]["content"]) == "12"
+
+
+@pytest.mark.slow(90)
+async def test_with_recovery_ask_a_crash_ends_the_run_and_continue_goes_on_from_the_last_step(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "slow_graph.py").write_text(SLOW_GRAPH)
+    (tmp_path / "dromos.toml").write_text(SETTINGS)
+    async with ServeProcess(tmp_path / "data") as server, Person(server) as person:
+        made = await person.ask("POST", "/v1/conversations", 201, json={"agent": "careful"})
+        first = (await person.say(made["id"], "go"))["run"]
+        await person.seen(lambda one: "second" in str(one.get("data", "")), focus=made["id"])
+        server.kill()
+        await server.restart()
+        ended = await person.end(first["id"])
+        assert (ended["status"], ended["reason"], ended["crashes"]) == ("interrupted", "owner_lost", 1)
+
+        (tmp_path / "open").touch()
+        again = await person.ask("POST", f"/v1/conversations/{made['id']}/continue", 201, json={})
+        run = again["run"]
+        assert run["resume_of"] == first["id"] and run["reason"] == "resume_of"
+        assert (await person.end(run["id"]))["status"] == "completed"
+        said = [m["content"] for m in await person.history(made["id"]) if m["role"] == "assistant"]
+        assert said == ["first", "second"]
+        assert (tmp_path / "first").read_text() == "x", "a finished step is not repeated"
+        checkpoints = await person.ask("GET", f"/v1/conversations/{made['id']}/checkpoints")
+        assert [c["run_id"] for c in checkpoints["items"]].count(run["id"]) == 1
+
+
+@pytest.mark.slow(60)
+@pytest.mark.case("P140")
+async def test_the_step_limit_keeps_the_work_and_continue_has_a_fresh_one(tmp_path: Path) -> None:
+    (tmp_path / "slow_graph.py").write_text(SLOW_GRAPH)
+    (tmp_path / "dromos.toml").write_text(SETTINGS)
+    async with ServeProcess(tmp_path / "data") as server, Person(server) as person:
+        made = await person.ask("POST", "/v1/conversations", 201, json={"agent": "loop"})
+        first = (await person.say(made["id"], "go"))["run"]
+        ended = await person.end(first["id"])
+        assert (ended["status"], ended["error_code"]) == ("failed", "RECURSION_LIMIT")
+        kept = len(await person.history(made["id"]))
+        assert kept > 4
+        again = await person.ask("POST", f"/v1/conversations/{made['id']}/continue", 201, json={})
+        assert (await person.end(again["run"]["id"]))["status"] == "completed"
+        said = [m["content"] for m in await person.history(made["id"]) if m["role"] == "assistant"]
+        assert said == ["again"] * 7
