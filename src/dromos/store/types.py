@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 import orjson
@@ -46,7 +47,7 @@ def to_json(value: Any) -> str:
         encoded = _cleaned(value)
     else:
         # orjson writes NaN as null and NUL as an escape: look closer only where one of them may be
-        if b"null" in encoded or b"\\u0000" in encoded:
+        if b"\\u0000" in encoded or (b"null" in encoded and _has_not_a_number(value)):
             encoded = _cleaned(value)
     return encoded.decode()
 
@@ -61,6 +62,29 @@ def _plain(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_HARMLESS = frozenset({str, int, bool, type(None)})
+
+
+def _has_not_a_number(value: Any) -> bool:
+    """True where a NaN or an infinity stands somewhere inside; most nulls are just None."""
+    kind = type(value)
+    if kind is dict:
+        inner = value.values()
+    elif kind is list or kind is tuple:
+        inner = value
+    elif isinstance(value, float):
+        return not isfinite(value)
+    elif isinstance(value, str):
+        return False
+    elif isinstance(value, Mapping):
+        inner = value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = value
+    else:
+        return False
+    return any(type(one) not in _HARMLESS and _has_not_a_number(one) for one in inner)
 
 
 def _cleaned(value: Any) -> bytes:
