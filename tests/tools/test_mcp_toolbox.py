@@ -189,8 +189,9 @@ async def test_the_death_of_an_idle_stdio_server_is_noticed_before_the_next_call
     stdio: StdioServer, effects: Effects
 ) -> None:
     async with toolbox(stdio) as tools:
+        others = _children_of(os.getpid())  # other tests' servers
         await tools.call("ct__count", {"label": "before"}, context())
-        (pid,) = _children_of(os.getpid())
+        (pid,) = set(_children_of(os.getpid())) - set(others)
         os.kill(pid, signal.SIGKILL)
 
         async def noticed() -> bool:
@@ -388,9 +389,8 @@ async def test_a_closed_toolbox_answers_with_errors_and_starts_nothing(stdio: St
 
 def _children_of(parent: int) -> list[int]:
     """Ids of the running child processes."""
-    return [
-        int(pid.name) for pid in Path("/proc").glob("[0-9]*") if _stat(int(pid.name))[:2] == ("S", parent)
-    ]
+    pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if _stat(pid)[1] == parent and _runs(pid)]
 
 
 def _runs(pid: int) -> bool:
