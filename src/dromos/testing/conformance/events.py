@@ -64,7 +64,9 @@ class TestEvents:
         for turn in range(2):
             numbers = await backend.store.write(lambda tx: tx.append_events("ada", drafts))
             assert numbers == list(range(turn * count + 1, (turn + 1) * count + 1))
-        rows = await backend.store.read(lambda tx: tx.find(Table.EVENTS, {}, order=["seq"], columns=["payload"]))
+        rows = await backend.store.read(
+            lambda tx: tx.find(Table.EVENTS, {}, order=["seq"], columns=["payload"])
+        )
         assert [row["payload"]["text"] for row in rows] == [str(number) for number in range(count)] * 2
 
     async def test_a_user_who_does_not_exist_is_told_so(self, backend: Backend) -> None:
