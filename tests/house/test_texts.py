@@ -36,3 +36,13 @@ def test_the_page_s_lock_names_no_address() -> None:
         for name, entry in packages.items()
         if name and not entry.get("link") and "integrity" not in entry
     ] == []
+
+
+def test_every_link_and_picture_of_the_first_pages_leads_somewhere() -> None:
+    lost = [
+        f"{page}: {target}"
+        for page in ("README.md", "AGENTS.md", "CHANGELOG.md")
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text())
+        if not (ROOT / target).exists()
+    ]
+    assert lost == []
