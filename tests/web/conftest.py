@@ -1,10 +1,17 @@
-"""A served page in a real Chromium: browser, server, and tabs that watch what they must not do."""
+"""A served page in a real Chromium: browser, two servers, and tabs that watch what they must not do.
+
+Starting a server takes seconds, so there are two for all tests: one that is only talked to, and one that a test has
+to itself, empty at its start, to be killed and started again. Both have the counting tools as server `t`.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
@@ -35,15 +42,43 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_server(built: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServeProcess]:
     """A server all tests may use that do it no harm."""
-    async with ServeProcess(tmp_path_factory.mktemp("served") / "data") as server:
+    async with _with_tools(tmp_path_factory.mktemp("served")) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def _second_server(
+    built: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServeProcess]:
+    async with _with_tools(tmp_path_factory.mktemp("own")) as server:
         yield server
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def server(built: Path, tmp_path: Path) -> AsyncIterator[ServeProcess]:
-    """A server of the test's own, to be killed and started again, or to be empty."""
-    async with ServeProcess(tmp_path / "data") as server:
-        yield server
+async def server(_second_server: ServeProcess) -> ServeProcess:
+    """A server without any conversation that this test has to itself, to be killed and started again."""
+    if not _second_server.running:
+        await _second_server.start()
+    async with httpx.AsyncClient(base_url=_second_server.url, trust_env=False) as client:
+        while items := (await client.get("/v1/conversations")).json()["items"]:
+            for conversation in items:
+                (await client.delete(f"/v1/conversations/{conversation['id']}")).raise_for_status()
+    return _second_server
+
+
+def _with_tools(folder: Path) -> ServeProcess:
+    tools = {
+        "command": sys.executable,
+        "args": ["-m", "dromos.testing.tools_server"],
+        "env": {"CT_FILE": str(folder / "effects")},
+    }
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": tools}}))
+    return ServeProcess(folder / "data")
+
+
+def open_gate(server: ServeProcess, name: str) -> None:
+    """Lets the calls of `t__gate` with this name go on."""
+    (server.data.parent / f"effects.{name}").touch()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

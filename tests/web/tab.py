@@ -46,6 +46,8 @@ class Tab:
 
     async def close(self) -> None:
         await self.page.close()
+        if not self.page.context.pages:
+            await self.page.context.close()
 
     # --- what is on the page -----------------------------------------------------------------------------------
 
@@ -90,6 +92,12 @@ class Tab:
         await self.composer.fill(text)
         await self.composer.press("Enter")
         await expect(self.composer).to_have_value("", timeout=WAIT_MS)
+
+    async def post(self, path: str, body: dict[str, Any]) -> Any:
+        """What another device does: a request beside the page."""
+        answer = await self.page.request.post(self.base + path, data=body)
+        assert answer.ok, await answer.text()
+        return await answer.json()
 
     async def status(self, wanted: str) -> None:
         """Waits until the newest box has this status of the API."""

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Request, Route, expect
 
 from dromos.testing.processes import ServeProcess
-from tests.web.conftest import Open
+from tests.web.conftest import Open, open_gate
 from tests.web.tab import WAIT_MS
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -18,7 +18,7 @@ async def test_a_message_gets_a_streamed_answer_and_its_box_becomes_one_line(
     shared_server: ServeProcess, open_tab: Open
 ) -> None:
     tab = await open_tab(shared_server)
-    await tab.say("!tokens 40 20")
+    await tab.say("!tokens 40 25")
     await expect(tab.box).to_have_attribute("data-status", "running", timeout=WAIT_MS)
     await expect(tab.answer).to_contain_text(re.compile(r"\w+ \w+ \w+"))
     assert await tab.box.get_attribute("data-status") == "running"  # the text came while it ran
@@ -27,7 +27,7 @@ async def test_a_message_gets_a_streamed_answer_and_its_box_becomes_one_line(
     assert len(words) == 40
     await expect(tab.box.get_by_role("button", name="Stop")).to_have_count(0)
     await expect(tab.box).to_have_attribute("aria-label", "Run, Done")
-    await expect(tab.column.get_by_role("link", name="tokens 40 20")).to_be_visible()
+    await expect(tab.column.get_by_role("link", name="tokens 40 25")).to_be_visible()
 
 
 async def test_a_reload_in_the_middle_of_an_answer_shows_the_same_text_and_then_the_rest(
@@ -53,7 +53,7 @@ async def test_a_second_tab_shows_the_same_while_it_runs_and_after(
     shared_server: ServeProcess, open_tab: Open
 ) -> None:
     first = await open_tab(shared_server)
-    await first.say("!tokens 60 20")
+    await first.say("!tokens 50 20")
     await expect(first.answer).to_contain_text(re.compile(r"\w+ \w+"))
     second = await open_tab(shared_server, f"/c/{first.conversation}", viewport={"width": 390, "height": 844})
     await expect(second.answer).to_contain_text(re.compile(r"\w+ \w+"))
@@ -106,25 +106,29 @@ async def test_a_failed_run_says_why_and_continue_makes_a_new_run(
     await expect(tab.answer).to_have_text("well again")
 
 
-async def test_a_message_while_a_run_is_live_waits_can_be_edited_and_runs_next(
+async def test_messages_while_a_run_is_live_wait_can_be_moved_and_edited_and_run_in_order(
     shared_server: ServeProcess, open_tab: Open
 ) -> None:
     tab = await open_tab(shared_server)
-    await tab.say("!tokens 120 20")
+    await tab.say('!call t__gate {"name": "waiting"}')
     await tab.status("running")
     await expect(tab.send_button).to_have_text("Queue")
-    await tab.say("!say second")
-    await tab.say("!say never")
     waiting = tab.page.locator("[data-followup=waiting]")
+    for count, text in enumerate(("!say last", "!say first", "!say never"), 1):
+        await tab.say(text)
+        await expect(waiting).to_have_count(count)
+    await waiting.nth(2).get_by_role("button", name="Remove").click()
     await expect(waiting).to_have_count(2)
-    await waiting.nth(1).get_by_role("button", name="Remove").click()
-    await expect(waiting).to_have_count(1)
-    await waiting.get_by_role("button", name="Edit").click()
+    await waiting.nth(0).get_by_role("button", name="Move down").click()
+    await expect(waiting.nth(1)).to_contain_text("!say last")
+    await expect(waiting.nth(1).get_by_role("button", name="Move up")).to_be_focused()
+    await waiting.nth(1).get_by_role("button", name="Edit").click()
     await tab.page.get_by_role("textbox", name="Text of the waiting message").fill("!say edited")
     await tab.page.get_by_role("button", name="Save").click()
-    await expect(waiting).to_contain_text("!say edited")
-    await tab.ended(boxes=2)
-    await expect(tab.answer).to_have_text("edited")
+    await expect(waiting.nth(1)).to_contain_text("!say edited")
+    open_gate(shared_server, "waiting")
+    await tab.ended(boxes=3)
+    await expect(tab.answers).to_have_text([re.compile("waiting is open"), "first", "edited"])
     await expect(waiting).to_have_count(0)
     await expect(tab.send_button).to_have_text("Send")
 
@@ -142,6 +146,7 @@ async def test_a_message_held_back_by_a_stop_is_sent_or_discarded_by_hand(
     await tab.ended("cancelled")
     held = tab.page.locator("[data-followup=held]")
     await expect(held).to_have_count(2)
+    await expect(tab.box).to_contain_text("Not sent, because the run ended first")
     await held.nth(1).get_by_role("button", name="Discard").click()
     await expect(held).to_have_count(1)
     await held.get_by_role("button", name="Send").click()
@@ -204,10 +209,27 @@ async def test_an_impatient_double_send_makes_one_message(
     await expect(tab.page.get_by_role("article", name="You")).to_have_count(1)
 
 
-async def test_tool_calls_show_name_arguments_and_result_with_hidden_characters_visible(
-    server: ServeProcess, open_tab: Open
+async def test_a_running_tool_shows_in_the_box_and_in_the_history_and_its_result_after_it(
+    shared_server: ServeProcess, open_tab: Open
 ) -> None:
-    tab = await open_tab(server)
+    tab = await open_tab(shared_server)
+    await tab.say('!say Let me see.\n!call t__gate {"name": "shown"}\n!say There it is.')
+    call = tab.page.locator("details")
+    await expect(tab.box.locator(".what")).to_contain_text("t__gate")
+    await expect(tab.box.locator("dd").first).to_contain_text('t__gate {"name":"shown"} · since')
+    await expect(call.locator("summary")).to_contain_text("running")
+    await expect(tab.answers).to_have_text(["Let me see."])
+    open_gate(shared_server, "shown")
+    await tab.ended()
+    await expect(call.locator("summary")).to_contain_text("done")
+    await expect(tab.answers).to_have_text(["Let me see.", "There it is."])
+    await expect(tab.box.locator("dl")).to_have_count(0)  # it has closed to its line
+
+
+async def test_tool_calls_show_name_arguments_and_result_with_hidden_characters_visible(
+    shared_server: ServeProcess, open_tab: Open
+) -> None:
+    tab = await open_tab(shared_server)
     await tab.say('!call nowhere__tool {"path": "report\\u202egpj.exe", "deep": {"n": 1}}\n!say after')
     await tab.ended()
     call = tab.page.locator("details").first
@@ -217,7 +239,8 @@ async def test_tool_calls_show_name_arguments_and_result_with_hidden_characters_
     await expect(call.get_by_role("region", name="Arguments")).to_contain_text('"deep": {')
     await expect(call.get_by_role("region", name="Result")).not_to_be_empty()
     await tab.box.get_by_role("button", name=re.compile("step", re.IGNORECASE)).click()
-    await expect(tab.box.get_by_role("listitem").filter(has_text="nowhere__tool")).to_be_visible()
+    step = tab.box.get_by_role("listitem").filter(has=tab.page.get_by_text("nowhere__tool", exact=True))
+    await expect(step).to_contain_text("failed")
 
 
 async def test_markdown_is_drawn_and_nothing_of_it_is_loaded_or_run(
@@ -267,27 +290,22 @@ async def test_rename_export_and_delete_a_conversation(shared_server: ServeProce
     await expect(tab.page.get_by_role("heading", name="There is no such conversation")).to_be_visible()
 
 
-async def test_older_messages_are_read_page_by_page(server: ServeProcess, open_tab: Open) -> None:
-    tab = await open_tab(server)
-    await tab.say("!say 0")
+async def test_what_changed_elsewhere_is_marked_until_it_is_looked_at(
+    shared_server: ServeProcess, open_tab: Open
+) -> None:
+    tab = await open_tab(shared_server)
+    await tab.say("!say here")
     await tab.ended()
-    await tab.page.evaluate(
-        """async (id) => {
-          for (let i = 1; i < 24; i++)
-            await fetch(`/v1/conversations/${id}/messages`, { method: "POST",
-              headers: { "Content-Type": "application/json" }, body: JSON.stringify({ content: `!say ${i}` }) });
-        }""",
-        tab.conversation,
-    )
-    await expect(tab.answer).to_have_text("23", timeout=WAIT_MS)
-    await tab.page.reload()
-    await expect(tab.answer).to_have_text("23")
-    first = tab.page.get_by_role("article", name="You").filter(has_text=re.compile(r"^!say 0$"))
-    await expect(first).to_have_count(0)
-    older = tab.page.get_by_role("button", name="Show earlier messages")
-    while await older.count():
-        count = await tab.boxes.count()
-        await older.click()
-        await expect(tab.boxes.nth(count)).to_be_attached()
-    await expect(first).to_have_count(1)
-    await expect(tab.page.get_by_role("article", name="You")).to_have_text([f"!say {i}" for i in range(24)])
+    here = tab.column.locator("li.on")
+    other = await tab.post("/v1/conversations", {"title": "Somewhere else"})
+    await tab.post(f"/v1/conversations/{other['id']}/messages", {"content": "!say there"})
+    there = tab.column.get_by_role("link", name="Somewhere else")
+    await expect(there).to_contain_text("new")
+    await expect(here).not_to_contain_text("new")
+    async with tab.page.expect_response(lambda r: r.request.method == "PATCH") as seen:
+        await there.click()
+    assert (await seen.value).ok
+    await expect(there).not_to_contain_text("new")
+    await tab.page.goto(tab.base)
+    await expect(there).to_be_visible()
+    await expect(there).not_to_contain_text("new")

@@ -22,7 +22,7 @@ async def test_after_a_kill_and_a_restart_the_page_recovers_by_itself_and_the_dr
     tab.may_lose_server = True
     await tab.say("!say before")
     await tab.ended()
-    await tab.say("!tokens 100 20")
+    await tab.say("!tokens 60 20")
     await expect(tab.answer).to_contain_text(re.compile(r"(\w+ ){4}"))
     await tab.composer.fill("typed while it was away")
     server.kill()
@@ -32,7 +32,7 @@ async def test_after_a_kill_and_a_restart_the_page_recovers_by_itself_and_the_dr
     await tab.ended("completed", boxes=2)
     await expect(tab.page.get_by_text("The server does not answer")).to_have_count(0)
     await expect(tab.composer).to_have_value("typed while it was away")
-    assert len((await tab.answer.inner_text()).split()) == 100
+    assert len((await tab.answer.inner_text()).split()) == 60
     await expect(tab.answers).to_have_count(2)
     await tab.page.reload()
     await expect(tab.composer).to_have_value("typed while it was away")

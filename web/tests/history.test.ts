@@ -37,6 +37,16 @@ describe("the history", () => {
     expect(history.messages[2]?.content).toBe("new");
   });
 
+  test("is drawn in stretches whose bounds stay when older pages and newer messages come", () => {
+    const many = (from: number, to: number): Message[] => Array.from({ length: to - from }, (_, i) => message(`${from + i}`));
+    const start = past.stretches(many(100, 130), "100");
+    expect(start.map((s) => [s.key, s.messages.length])).toEqual([[0, 25], [1, 5]]);
+    const grown = past.stretches(many(60, 140), "100");
+    expect(grown.map((s) => [s.key, s.messages.length])).toEqual([[-2, 15], [-1, 25], [0, 25], [1, 15]]);
+    expect(grown[2]?.messages[0]?.id).toBe("100");
+    expect(past.stretches([], null)).toEqual([]);
+  });
+
   test("never takes a run or follow-up back to an older version", () => {
     let history = past.fromAnswer(answer({ runs: [run("r", 4)], followups: [followup("f", 2)] }));
     history = past.applyEvent(history, event(6, "run.status", { run: run("r", 3, { status: "queued" }) }));

@@ -45,6 +45,11 @@ group("the one line of a run", () => {
     expect(elapsed(doc("queued", { started_at: null }), NOW)).toBe("1:50");
   });
 
+  test("the line of an end shows no marks of markdown", () => {
+    expect(said(doc("completed", { line: "## A **bold** `word`" }))).toBe("✓ | Done | A bold word");
+    expect(said(doc("completed", { line: "2 * 3 * 4 is 24" }))).toBe("✓ | Done | 2 * 3 * 4 is 24");
+  });
+
   test("a tool's name cannot turn the line around", () => {
     expect(describe(doc("running", { current: { kind: "tool", name: "a\u202eb" } }), NOW).strong).toBe("a⟨U+202E⟩b");
   });

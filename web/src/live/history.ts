@@ -15,6 +15,26 @@ export interface History {
   before: string | null;
   /** Where the page of the next older runs starts; null when all of them are here. */
   olderRuns: string | null;
+  /** The message from which stretches are counted, so that older pages do not move their bounds. */
+  first: string | null;
+}
+
+export interface Stretch { key: number; messages: Message[] }
+
+/** How many messages a stretch holds: a page is a whole number of them. */
+const STRETCH = 25;
+
+/** The messages in stretches, counted forth and back from the message with id `first`. */
+export function stretches(messages: readonly Message[], first: string | null): Stretch[] {
+  const zero = Math.max(0, messages.findIndex((m) => m.id === first));
+  const parts: Stretch[] = [];
+  for (let i = 0; i < messages.length; ) {
+    const key = Math.floor((i - zero) / STRETCH);
+    const end = Math.min(messages.length, zero + (key + 1) * STRETCH);
+    parts.push({ key, messages: messages.slice(i, end) });
+    i = end;
+  }
+  return parts;
 }
 
 /** How many messages a page holds when the server does not say that there are more. */
@@ -37,6 +57,7 @@ export function fromAnswer(answer: ConversationAnswer, old?: History, runs: Page
     // A page read again that joins what is here says nothing about the pages before that.
     before: keep && joined ? keep.before : (answer.next_cursor ?? null),
     olderRuns: keep && joined ? keep.olderRuns : runs.next_cursor,
+    first: keep && joined ? keep.first : (answer.messages[0]?.id ?? null),
   };
 }
 

@@ -279,7 +279,7 @@ class App {
     switch (event) {
       case "hello":
         this.lists.refresh();
-        void this.readAgents();
+        if (this.open === null || this.agents.length === 0) void this.readAgents();
         // A stream from now on, not from a cursor: what happened before it has to be read.
         if (this.open !== null && !this.problem?.missing && (!this.history || id !== null)) this.#reread();
         return;

@@ -40,7 +40,7 @@ export function describe(doc: RunDocument, now: number): Line {
     case "running": return running(doc, now);
     case "waiting_input": return needsYou(doc);
     case "cancelling": return stopping(doc, now);
-    case "completed": return line("ok", "✓", "Done", doc.line ?? "");
+    case "completed": return line("ok", "✓", "Done", unmarked(doc.line ?? ""));
     case "cancelled": return line("stop", "■", "Stopped", join(stopper(doc), unknownCalls(doc)));
     case "failed": return line("bad", "✕", "Failed", join(failure(doc), "nothing is lost"));
     case "interrupted": return line("stop", "‖", "Interrupted", join(INTERRUPTED[doc.reason] ?? words(doc.reason), unknownCalls(doc)));
@@ -138,6 +138,11 @@ export function errorText(doc: RunDocument): string | null {
   if (!error) return null;
   if (typeof error === "string") return error;
   return error.message || (error.code ? words(error.code.toLowerCase()) : null);
+}
+
+/** A line of markdown without the marks of emphasis, code, headings, lists and quotes, which one line does not draw. */
+export function unmarked(text: string): string {
+  return text.replace(/^\s*(?:#{1,6}|[-*+>]|\d+\.)\s+/, "").replace(/\*\*|__|`+/g, "");
 }
 
 function progress(current: Current): string {
