@@ -7,8 +7,11 @@ DATA ?=
 PORT ?=
 HOST ?=
 ARGS ?=
-# Passed to `make test`: TESTS=path or expression
+# Passed to `make test`: TESTS=path or expression, JOBS=processes side by side (much of the time is waiting)
 TESTS ?=
+JOBS ?= 3
+# Passed to `make faults`: FULL=1 for the full sizes
+FULL ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,10 +34,10 @@ setup: $(STAMPS)/dev $(STAMPS)/product $(STAMPS)/page ## Install everything for 
 
 test: setup ## Run all tests (TESTS=tests/domain for a part)
 	@sh .ci/system-packages
-	$(BIN)/pytest $(TESTS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 faults: setup ## Run only the tests that kill, freeze and starve real processes
-	$(BIN)/pytest tests/faults
+	FULL=$(FULL) $(BIN)/pytest tests/faults
 
 check: setup ## Formatting, lint, types, imports, locks, documents: under a minute
 	@$(BIN)/python .ci/check.py

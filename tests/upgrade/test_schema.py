@@ -90,7 +90,12 @@ def test_the_conditions_of_partial_indexes_are_those_of_the_code(address: str) -
             sa.text(f"SELECT {names}, {sql} FROM {catalogue} WHERE {sql} LIKE '%WHERE%'")
         )
         found = {str(row[0]): str(row[1]) for row in rows}
-    assert set(found) == {"uq_runs_live_conversation", "ix_runs_live", "uq_messages_log"}
+    assert set(found) == {
+        "uq_runs_live_conversation",
+        "ix_runs_live",
+        "uq_messages_log",
+        "ix_messages_unlogged",
+    }
     for status in ("queued", "running", "waiting_input", "cancelling"):
         assert status in found["uq_runs_live_conversation"]
         assert status in found["ix_runs_live"]

@@ -86,6 +86,14 @@ messages = Table(
     Column("engine_type", Text),
     Column("created_at", Instant, nullable=False),
     Index("ix_messages_id", "conversation_id", "id"),
+    Index("ix_messages_position", "conversation_id", "position"),
+    Index(
+        "ix_messages_unlogged",
+        "conversation_id",
+        "kind",
+        sqlite_where=text("log_seq IS NULL"),
+        postgresql_where=text("log_seq IS NULL"),
+    ),
     Index(
         "uq_messages_log",
         "conversation_id",

@@ -126,6 +126,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("conversation_id", "num", name="pk_messages"),
     )
     op.create_index("ix_messages_id", "messages", ["conversation_id", "id"])
+    op.create_index("ix_messages_position", "messages", ["conversation_id", "position"])
+    op.create_index(
+        "ix_messages_unlogged",
+        "messages",
+        ["conversation_id", "kind"],
+        sqlite_where=sa.text("log_seq IS NULL"),
+        postgresql_where=sa.text("log_seq IS NULL"),
+    )
     op.create_index(
         "uq_messages_log",
         "messages",
