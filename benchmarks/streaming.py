@@ -17,7 +17,7 @@ from dromos.testing.processes import ServeProcess
 
 WORDS = 2000
 RATE = 200
-SECONDS = 6
+SECONDS = 20
 
 
 async def start(connection: Connection, script: str) -> tuple[str, str, float]:

@@ -21,7 +21,7 @@ from dromos.domain.text import utf16_length
 from dromos.ports.live import DocumentSnapshot, Frame
 
 PATCH_SECONDS = 0.1
-EARLY_TEXT_SECONDS = 0.05
+EARLY_TEXT_SECONDS = 0.1
 LATE_TEXT_SECONDS = 0.25
 EARLY_FOR = 1.0
 SERVER_SECONDS = 1.0
