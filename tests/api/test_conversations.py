@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
+from dromos.domain.errors import Unavailable
+from dromos.ports.store import Table
 from dromos.wire import answers
 from tests.api.conftest import Serving, Start
 
@@ -180,6 +183,27 @@ async def test_a_failed_run_is_continued_by_a_new_one(served: Serving) -> None:
     assert again.retry_of == failed["id"] and again.id != failed["id"]
     assert again.error_code is None
     await served.ended(again.id)
+
+
+async def test_an_agent_that_cannot_look_at_its_thread_does_not_hide_the_history(
+    served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = await served.conversation()
+    failed = await served.ended((await served.send(conversation, "fail AGENT_FAILURE"))["run"]["id"])
+    head = {"thread_id": conversation, "checkpoint_ns": "", "checkpoint_id": "1", "run_id": failed["id"]}
+    rest = {"type": "", "checkpoint": b"", "metadata": {}, "created_at": datetime.now(UTC)}
+    await served.store.write(lambda tx: tx.put(Table.CHECKPOINTS, {**head, **rest}))
+
+    async def broken(conversation_id: str) -> tuple[str, ...]:
+        raise Unavailable("The graph cannot be loaded; mend graphs.py.")
+
+    monkeypatch.setattr(served.puppet, "pending", broken)
+    for path in (f"/v1/conversations/{conversation}", f"/api/conversations/{conversation}"):
+        answer = await served.http.get(path)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["resumable"] is False
+    answer = await served.http.post(f"/v1/conversations/{conversation}/continue")
+    assert answer.status_code == 503 and "mend graphs.py" in answer.json()["detail"]
 
 
 async def test_nothing_to_continue_is_said_with_the_last_run(served: Serving) -> None:

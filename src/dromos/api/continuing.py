@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dromos.api.door import Door
-from dromos.domain.errors import Fault, Invalid
+from dromos.domain.errors import Fault, Invalid, Unavailable
 from dromos.lifecycle.contract import ConversationView
 
 
 async def resumable(door: Door, view: ConversationView) -> bool:
-    """True where Continue would start a run now."""
+    """True where Continue would start a run now.
+
+    An agent that cannot look at its thread now (its graph cannot be loaded) is no reason to keep the history from the
+    person; Continue itself tells what is wrong with it.
+    """
     way = view.continuation
-    return way is not None and (not way.needs_pending or await _pending(door, view))
+    if way is None or not way.needs_pending:
+        return way is not None
+    try:
+        return await _pending(door, view)
+    except Unavailable:
+        return False
 
 
 async def something_pending(door: Door, user_id: str, conversation_id: str) -> bool:
