@@ -108,6 +108,16 @@ def test_nan_is_refused_with_its_place() -> None:
     assert [fault.path for fault in refused.value.faults] == ["/a/1/b~1c", "/d"]
 
 
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**22])
+def test_a_whole_number_that_no_database_takes_is_refused_and_never_rounded(number: int) -> None:
+    with pytest.raises(Invalid) as refused:
+        door_json.loads(b'{"a": [%d]}' % number)
+    assert [(fault.code, fault.path) for fault in refused.value.faults] == [("number_too_large", "/a/0")]
+    assert door_json.loads(b'{"a": [18446744073709551615, -9223372036854775808, 0.1234567890123456789]}') == {
+        "a": [2**64 - 1, -(2**63), 0.12345678901234568]
+    }
+
+
 def test_depth_is_counted_outside_of_strings_only() -> None:
     flat = b'{"a": "' + b"[{" * 500 + b'\\"[[", "b": [' + b"[]," * 499 + b"[]]}"
     assert len(door_json.loads(flat)["b"]) == 500

@@ -20,6 +20,8 @@ MAX_DEPTH = 64
 _INT_RANGE = range(-(2**63), 2**64)
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+"""The fast parser rounds whole numbers that are too long instead of saying so."""
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
@@ -39,6 +41,8 @@ def loads(body: bytes) -> Any:
             f"The body is nested more than {MAX_DEPTH} levels deep. Flatten it.",
             faults=[Fault("too_deep", "", f"nested more than {MAX_DEPTH} levels deep")],
         )
+    if _LONG_NUMBER.search(body):
+        return _slowly(body)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
