@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -120,3 +121,62 @@ async def test_the_step_limit_keeps_the_work_and_continue_has_a_fresh_one(tmp_pa
         assert (await person.end(again["run"]["id"]))["status"] == "completed"
         said = [m["content"] for m in await person.history(made["id"]) if m["role"] == "assistant"]
         assert said == ["again"] * 7
+
+
+FIELD_GRAPH = """
+from pathlib import Path
+from typing import TypedDict
+from langgraph.graph import END, START, StateGraph
+
+class State(TypedDict, total=False):
+    order: object
+    receipt: str
+
+def check(state):
+    if state["order"] == "tea" and not (Path(__file__).parent / "delivered").exists():
+        raise RuntimeError("no tea left")
+    return {}
+
+def write(state):
+    return {"receipt": f"one {state['order']}"}
+
+builder = StateGraph(State)
+builder.add_node("check", check)
+builder.add_node("write", write)
+builder.add_edge(START, "check")
+builder.add_edge("check", "write")
+builder.add_edge("write", END)
+graph = builder.compile()
+"""
+
+
+@pytest.mark.slow(60)
+async def test_an_agent_without_messages_gets_each_message_alone_and_can_be_continued(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(FIELD_GRAPH)
+    (tmp_path / "dromos.toml").write_text(
+        '[agents.shop]\ngraph = "shop:graph"\ninput = "order"\noutput = "receipt"\n'
+    )
+    async with ServeProcess(tmp_path / "data") as server, Person(server) as person:
+        shop = (await person.ask("POST", "/v1/conversations", 201, json={"agent": "shop"}))["id"]
+        for order in ("coffee", "milk"):
+            run = (await person.say(shop, order))["run"]
+            ended = await person.end(run["id"])
+            assert (ended["status"], ended["line"]) == ("completed", f"one {order}")
+            told = (await person.ask("GET", f"/v1/runs/{run['id']}/events"))["items"]
+            answers = [e["payload"]["message"] for e in told if e["type"] == "message.created"]
+            assert answers[-1]["content"] == f"one {order}", "devices are told the answer"
+
+        failed = await person.end((await person.say(shop, "tea"))["run"]["id"])
+        assert (failed["status"], failed["error_message"]) == ("failed", "RuntimeError: no tea left")
+        (tmp_path / "delivered").touch()
+        again = (await person.ask("POST", f"/v1/conversations/{shop}/continue", 201, json={}))["run"]
+        assert again["resume_of"] == failed["id"]
+        assert (await person.end(again["id"]))["line"] == "one tea"
+
+        history = [m["content"] for m in await person.history(shop) if m["kind"] != "run"]
+        assert history == ["coffee", "one coffee", "milk", "one milk", "tea", "one tea"]
+        view = await person.ask("GET", f"/v1/conversations/{shop}")
+        lines = (await person.http.get(f"/v1/conversations/{shop}/export?format=jsonl")).text.splitlines()
+        last = json.loads(lines[-1])
+        assert view["conversation"]["message_count"] == last["message_count"] == 6
+        assert last["last_message"]["content"] == "one tea"

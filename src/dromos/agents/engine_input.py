@@ -15,13 +15,10 @@ def chat_input(messages: list[InputMessage]) -> dict[str, Any]:
 
 
 def field_input(field: str, messages: list[InputMessage]) -> dict[str, Any]:
-    """Engine input of a graph that takes the person's content, or its JSON object, in one field."""
+    """Engine input of a graph that takes one thing at a time: the content of the message that started the run, or
+    the JSON object written in it. Earlier messages had runs of their own; such a graph has no place for them."""
     contents = [message.content for message in messages if message.role == "user"]
-    if len(contents) == 1:
-        return {field: _object_in(contents[0])}
-    if all(isinstance(content, str) for content in contents):
-        return {field: "\n\n".join(contents)}
-    return {field: _object_in(contents[-1])}
+    return {field: _object_in(contents[-1]) if contents else None}
 
 
 def _message(message: InputMessage) -> dict[str, Any]:

@@ -122,18 +122,19 @@ def input_messages(rows: Iterable[Row]) -> list[InputMessage]:
 
 
 def last_answer(tx: ReadTx, run: Run) -> Row | None:
-    """The newest assistant message that the run brought into the thread."""
-    return tx.first(
-        Table.MESSAGES,
-        {
-            "conversation_id": run.conversation_id,
-            "run_id": run.id,
-            "role": "assistant",
-            "log_seq": NOT_NULL,
-            **_THREAD,
-        },
-        order=("-num",),
-    )
+    """The newest assistant message that the run brought: into the thread, or as the answer of a graph that keeps no
+    messages."""
+    where = {
+        "conversation_id": run.conversation_id,
+        "run_id": run.id,
+        "role": "assistant",
+        "interrupted": False,
+        **_THREAD,
+    }
+    in_thread = tx.first(Table.MESSAGES, {**where, "log_seq": NOT_NULL}, order=("-num",))
+    if in_thread is not None:
+        return in_thread
+    return tx.first(Table.MESSAGES, {**where, "log_seq": None, "pending_of": None}, order=("-num",))
 
 
 def resumed_chain(tx: ReadTx, run: Run) -> Iterable[Run]:

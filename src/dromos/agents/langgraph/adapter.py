@@ -16,6 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 
 from dromos.agents.engine_input import chat_input, field_input
+from dromos.agents.langgraph.answers import history, with_history
 from dromos.agents.langgraph.attempt_run import AttemptRun, Plan
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.failures import classify
@@ -82,7 +83,7 @@ class LangGraphAgent:
             first += await attempt.recorder.read(lambda tx: tx.count(Table.RUN_STEPS, {"run_id": run.id}))
         observer = Observer(run, attempt.live, self._clock, first_num=first, model_name=plan.model_name)
         saver = Checkpointer(
-            attempt.recorder, step_rows=observer.records.rows, on_commit=observer.records.stored
+            attempt.recorder, step_rows=observer.step_rows, on_commit=observer.records.stored
         )
         if plan.model_name:
             attempt.live.set("/model", plan.model_name)
@@ -135,7 +136,9 @@ class LangGraphAgent:
                     else {"id": last.id, "role": role_of(last), "content": last.content},
                 )
             )
-        return found
+        if "messages" in graph.channels:
+            return found
+        return with_history(found, await self._store.read(lambda tx: history(tx, conversation_id)))
 
     async def _reading(self) -> Pregel[Any, Any, Any, Any]:
         graph = await self._source.shape()

@@ -26,6 +26,7 @@ from dromos.domain.runs import Run
 from dromos.domain.text import clean_text
 from dromos.ports.clock import Clock
 from dromos.ports.live import LiveRun
+from dromos.ports.store import Row
 from dromos.ports.tool import ToolProgress
 
 _FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
@@ -200,12 +201,18 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             self._tasks[task_id] = step
             self._show(step)
             return
-        ended = self._tasks.pop(task_id, None)
-        if ended is None or task_id in self._told:
-            return
-        self.records.number(ended)
-        error = data.get("error")
-        self._end(ended, "failed" if error else "done", safe_text(error)[:SUMMARY_LIMIT] if error else None)
+        ended = self._tasks.get(task_id)
+        if ended is not None:
+            error = data.get("error")
+            summary = safe_text(error)[:SUMMARY_LIMIT] if error else None
+            self._end_task(ended, "failed" if error else "done", summary)
+
+    def step_rows(self, checkpoint_id: str) -> list[Row]:
+        """Records to store with this checkpoint of the root graph: it ends every node of its step, also one whose
+        end LangGraph has not told yet."""
+        for step in list(self._tasks.values()):
+            self._end_task(step, "done", None)
+        return self.records.rows(checkpoint_id)
 
     # --- the attempt --------------------------------------------------------------------------------------------
 
@@ -231,13 +238,10 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             self._end(step, "cancelled" if known else "unknown", step.summary)
         for call in list(self._calls.values()):
             self._end(call.step, "cancelled", call.step.summary)
-        for step in self._tasks.values():
-            if step.id not in self._told:
-                self.records.number(step)
-                self._end(step, "cancelled", None)
+        for step in list(self._tasks.values()):
+            self._end_task(step, "cancelled", None)
         self._tools.clear()
         self._calls.clear()
-        self._tasks.clear()
         return unknown
 
     # --- inside -------------------------------------------------------------------------------------------------
@@ -253,6 +257,13 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
         self._show(step)
         self._live.step(step.shown())
         return step
+
+    def _end_task(self, step: Step, status: str, summary: str | None) -> None:
+        """A node ended. Where a model or tool step tells its work, there is no more to say."""
+        del self._tasks[step.id]
+        if step.id not in self._told:
+            self.records.number(step)
+            self._end(step, status, summary)
 
     def _end(self, step: Step, status: str, summary: str | None) -> None:
         step.status = status
