@@ -44,7 +44,7 @@ class App {
   });
   #opening: AbortController | null = null;
   /** Events that come while the conversation is read: the read may be older than they are. */
-  #meanwhile: DurableEvent[] = [];
+  #meanwhile: DurableEvent[] | null = null;
   #reread = throttle(() => this.#load(), 400);
   #fetching = new Map<string, () => void>();
   #seen = new Seen((conversation) => this.lists.markSeen(conversation));
@@ -229,8 +229,10 @@ class App {
       const runs = await api.runsOf(id, null, opening.signal);
       if (opening.signal.aborted || this.open !== id) return;
       let next = past.fromAnswer(answer, this.history ?? undefined, runs);
-      for (const event of meanwhile) next = past.applyEvent(next, event);
+      const later = meanwhile.filter((event) => event.conversation_id === id && event.seq > answer.seq);
+      for (const event of later) next = past.applyEvent(next, event);
       this.history = next;
+      for (const event of later) this.#follow(event);
       this.#seen.look(id, next.seq);
       this.lists.put(answer.conversation);
       const last = past.lastRun(next);
@@ -248,7 +250,10 @@ class App {
       }
       this.#connection.focus(missing ? null : id, null);
     } finally {
-      if (this.#opening === opening) this.loading = false;
+      if (this.#opening === opening) {
+        this.loading = false;
+        this.#meanwhile = null;
+      }
     }
   }
 
@@ -302,7 +307,7 @@ class App {
 
   #durable(event: DurableEvent): void {
     this.lists.apply(event);
-    this.#meanwhile.push(event);
+    this.#meanwhile?.push(event);
     if (event.type === "conversation.deleted" && String(event.payload["id"] ?? event.conversation_id) === this.open) {
       this.history = null;
       this.problem = { text: "This conversation was deleted.", missing: true };
@@ -312,6 +317,11 @@ class App {
     if (!this.history || this.open === null || event.conversation_id !== this.open) return;
     this.history = past.applyEvent(this.history, event);
     this.#seen.look(this.open, this.history.seq);
+    this.#follow(event);
+  }
+
+  /** What an event of the open conversation asks for besides its place in the history. */
+  #follow(event: DurableEvent): void {
     if (event.type !== "run.status") return;
     const payload = event.payload as unknown as RunStatusPayload;
     const { run } = payload;
@@ -344,7 +354,7 @@ class App {
     this.documents = { ...this.documents, [run]: outcome };
     const after = outcome.document;
     // A step began or ended: the messages it left are rows without events, so they are read.
-    if (isLive(after.status) && before && stepsOf(before) !== stepsOf(after)) this.#reread();
+    if (isLive(after.status) && stepsOf(before) !== stepsOf(after)) this.#reread();
   }
 
   #putRun(run: Run): void {
@@ -358,8 +368,8 @@ class App {
 }
 
 /** Tells how far the steps are; a document holds the newest 50 of them. */
-function stepsOf(document: RunDocument): string {
-  return (document.steps ?? []).map((step) => `${step.id} ${step.status}`).join();
+function stepsOf(document: RunDocument | undefined): string {
+  return (document?.steps ?? []).map((step) => `${step.id} ${step.status}`).join();
 }
 
 function idOf(path: string): string | null {
