@@ -156,6 +156,24 @@ async def test_a_run_that_starts_in_the_focused_conversation_sends_its_document(
         await stream.status("completed", run["id"])
 
 
+async def test_who_looks_at_a_run_under_way_gets_its_document_once(served: Serving) -> None:
+    conversation = await served.conversation()
+    run = (await served.send(conversation, "say one\ngate g\nstep look"))["run"]
+    await served.puppet.at("g")
+    for cursor in ({}, {"after": 0}):
+        async with served.listen(focus=conversation, **cursor) as stream:
+            await stream.next("run.document")
+            async with served.listen(focus=conversation, **cursor) as second:
+                await second.next("run.document")
+                await served.conversation(title="a mark in the log")
+                heard = [(await second.next()).event]
+                while heard[-1] != "conversation.changed":
+                    heard.append((await second.next()).event)
+            assert "run.document" not in heard
+    served.puppet.gate("g").set()
+    await served.ended(run["id"])
+
+
 async def test_frames_go_only_to_who_looks(served: Serving) -> None:
     conversation, other = await served.conversation(), await served.conversation()
     async with served.listen(focus=other) as elsewhere, served.listen() as nowhere:

@@ -62,13 +62,14 @@ async def stream(request: Request) -> Response:
 class Follower:
     """One open stream."""
 
-    __slots__ = ("cursor", "door", "focus", "inbox", "live", "reader", "started", "user_id")
+    __slots__ = ("cursor", "door", "focus", "inbox", "live", "reader", "sent", "started", "user_id")
 
     def __init__(self, door: Door, user_id: str, reader: Reader, inbox: Inbox, focus: str | None) -> None:
         self.door, self.user_id, self.reader, self.inbox, self.focus = door, user_id, reader, inbox, focus
         self.cursor = inbox.since
         self.live: LiveSubscription | None = None
         self.started: Event | None = None  # a run that began in the focus, its document not sent yet
+        self.sent: tuple[str, int] | None = None  # run and run_version of the newest whole document sent
         if focus is not None:
             self.live = door.deps.live.subscribe(focus, reader.wake)
 
@@ -133,8 +134,9 @@ class Follower:
         if self.focus is not None:
             for event in events:
                 if event.conversation_id == self.focus and event.type == EventType.RUN_STATUS:
-                    running = event.payload["run"]["status"] == RunStatus.RUNNING
-                    self.started = event if running else None
+                    run = event.payload["run"]
+                    started = run["status"] == RunStatus.RUNNING and not self._knows(run)
+                    self.started = event if started else None
         return b"".join([event.bytes for event in events])
 
     # --- ephemeral
@@ -149,9 +151,7 @@ class Follower:
             # The worker opens the document a moment after the status is told; until then there is nothing to send.
             live = self.door.deps.live.snapshot(self.started.run_id or "")
             if live is not None:
-                document = encode.document(self.started.server_part, None, live)
-                self.started = None
-                parts.append(frame("run.document", dumps(document)))
+                parts.append(self._document(encode.document(self.started.server_part, None, live)))
         parts += [frame(each.event, each.data) for each in frames]
         return b"".join(parts)
 
@@ -161,6 +161,16 @@ class Follower:
             runs, _ = await self.door.lifecycle.runs(self.user_id, tuple(LIVE), self.focus, 1, None)
             if not runs:
                 return b""
-            return frame("run.document", dumps(await run_document(self.door, self.user_id, runs[0].id)))
+            return self._document(await run_document(self.door, self.user_id, runs[0].id))
         except NotFound:
             return b""  # deleted at this moment; its event is on the way
+
+    def _knows(self, run: encode.Json) -> bool:
+        """True where the document of this run, as it stood then or later, was sent."""
+        return self.sent is not None and self.sent[0] == run["id"] and self.sent[1] >= run["version"]
+
+    def _document(self, document: encode.Json) -> bytes:
+        """The frame of a whole document. A run whose worker has not opened it yet gets it once more when it has."""
+        if self.door.deps.live.snapshot(document["run_id"]) is not None:
+            self.sent, self.started = (document["run_id"], document["run_version"]), None
+        return frame("run.document", dumps(document))
