@@ -1,4 +1,4 @@
-"""Graphs that people bring: one without messages gets one thing at a time; each node is recorded with its checkpoint."""
+"""Graphs that people bring: one without messages gets one thing at a time; each node's record names its checkpoint."""
 
 from __future__ import annotations
 
