@@ -71,12 +71,15 @@ async def served(folder: Path, database: str | None = None, **env: str) -> Async
         folder / "data", database=database, env={"PYTHONPATH": root, **env}, cwd=folder, ready_within=60
     )
     async with process:
-        async with Connection(process.port) as connection:
-            while True:
-                agents = await connection.ask("GET", "/v1/agents")
-                if any(agent["model"] for agent in agents["items"]):
-                    break
-                await asyncio.sleep(0.1)
+        async with Connection(process.port) as reader, Connection(process.port) as sender:
+            watcher = Watcher(reader)
+            await watcher.start()
+            for agent in ("assistant", "noop"):  # both kinds of agent are loaded before anything is measured
+                made = await sender.ask("POST", "/v1/conversations", {"agent": agent})
+                path = f"/v1/conversations/{made['id']}/messages"
+                posted = await sender.ask("POST", path, {"content": "!say warm"})
+                await watcher.ended(posted["run"]["id"])
+            await watcher.aclose()
         yield process
         process.term()
         await process.wait_exit(30)

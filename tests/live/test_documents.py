@@ -56,7 +56,11 @@ class Reader:
 CHANGES = st.lists(
     st.one_of(
         st.tuples(st.just("text"), st.sampled_from(["m1", "m2"]), st.text(max_size=5)),
-        st.tuples(st.just("set"), st.sampled_from(["/model", "/current", "/usage/input"]), st.integers()),
+        st.tuples(
+            st.just("set"),
+            st.sampled_from(["/model", "/current", "/usage/input"]),
+            st.integers(-(2**53), 2**53),
+        ),
         st.tuples(st.just("step"), st.sampled_from(["a", "b", "c"]), st.text(max_size=3)),
         st.tuples(st.just("join"), st.just(""), st.just("")),
         st.tuples(st.just("turn"), st.just(""), st.just("")),
