@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -210,6 +211,28 @@ async def test_a_lost_lease_stops_the_attempts_and_the_worker_goes_on_as_a_new_i
     run = await stage.end(run_id)
     assert run.status is RunStatus.COMPLETED and run.crashes == 1
     assert worker.owner_id not in ("", first)
+
+
+async def test_an_engine_that_learns_of_the_lost_lease_by_itself_is_no_fault_in_the_log(stage: Stage) -> None:
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context["message"]))
+
+    async def refused(attempt: Attempt) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise LeaseLost("another owner has it") from None
+        raise AssertionError("never")
+
+    worker, puppet = await stage.worker(refused, lease=3.0)
+    first = worker.owner_id
+    _, run_id, _ = await stage.post("hello")
+    await within(5, puppet.began.wait())
+    puppet.play = finish
+    await stage.store.write(lambda tx: tx.remove(Table.LEASES, {"owner_id": first}))
+    await stage.end(run_id)
+    gc.collect()
+    assert faults == []
 
 
 async def test_no_more_runs_than_slots_are_under_way(stage: Stage) -> None:
