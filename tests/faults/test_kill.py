@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import pytest
 from dromos.testing.processes import ServeProcess
 from tests.faults.driver import FINAL, Person, effects, gather, open_gate, tools
 
+DRAIN = 3.0
 GATE = '!call t__gate {"name": "g"}\n!say through the gate'
 
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ServeProcess]:
     tools(tmp_path)
-    async with ServeProcess(tmp_path / "data") as process:
+    async with ServeProcess(tmp_path / "data", env={"DROMOS_WORKER_DRAIN_S": str(DRAIN)}) as process:
         yield process
 
 
@@ -148,15 +150,17 @@ async def test_at_shutdown_a_stream_gets_a_goodbye_and_its_cursor_works_on_the_n
 ) -> None:
     conversation = await person.conversation()
     run_id = (await person.say(conversation, "!tokens 2000 50"))["run"]["id"]
-    cursor, frames, told = 0, [], False
+    cursor, frames, told, asked = 0, [], False, 0.0
     async for one in person.events(0, conversation):
         frames.append(one)
         cursor = int(one.get("id", cursor))
         if one["event"] == "run.text" and not told:
             told = True
             server.term()
+            asked = time.monotonic()
+    assert time.monotonic() - asked < 1.0 + DRAIN, "streams do not wait for the drain"
     assert frames[-1]["event"] == "goodbye" and frames[-1]["data"] == {"reason": "drain"}
-    assert await server.wait_exit(25) == 0
+    assert await server.wait_exit(DRAIN + 10) == 0
     await server.start()
     following = await person.seen(
         lambda one: one.get("event") == "run.status" and one["data"]["run_id"] == run_id, after=cursor
