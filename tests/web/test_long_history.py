@@ -79,7 +79,7 @@ async def test_older_messages_are_read_as_one_scrolls_up_and_far_ones_are_not_dr
     assert order == sorted(order)
     assert drawn["boxes"] == len(drawn["said"])  # every run has its box
     await tab.page.get_by_role("button", name="Latest").click()
-    await expect(tab.box).to_be_in_viewport()
+    await expect(tab.answer).to_be_in_viewport()
     await expect(said(tab, 0)).to_have_count(0)
 
 
