@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dromos.agents.registry import AgentRegistry
     from dromos.lifecycle import Lifecycle
     from dromos.ports.agent import ModelChoice
+    from dromos.ports.meter import Meter
     from dromos.ports.store import Store
     from dromos.ports.tool import Toolbox, ToolSourceHealth
     from dromos.store.opening import SqlStore
@@ -86,9 +87,12 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
 
     Leaving the context drains the worker and closes everything in turn.
     """
+    from prometheus_client import CollectorRegistry
+
     from dromos.api.app import create_app
     from dromos.api.auth import single_user
     from dromos.api.door import Deps, Options
+    from dromos.api.metrics import StoreMetrics, WorkMetrics
     from dromos.lifecycle import Lifecycle
     from dromos.lifecycle.contract import AgentPolicy, Policy
     from dromos.live import LiveHub
@@ -108,6 +112,9 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
             stack.enter_context(DataFolderLock(settings.sqlite_path.parent))
         store = await open_store(settings.database_url)
         stack.push_async_callback(store.aclose)
+        registry = CollectorRegistry()
+        meter = WorkMetrics(registry)
+        StoreMetrics(store.statistics.figures, registry)
         wakeup = await _wakeup(settings, ids, stack)
         live = LiveHub()
         lifecycle = Lifecycle(
@@ -128,11 +135,12 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
                 idempotency_days=settings.retention.idempotency_days,
                 event_retention_days=settings.retention.events_days,
             ),
+            meter=meter,
         )
         await lifecycle.ensure_user(LOCAL_USER, "You")
         toolbox = _toolbox(settings, clock)
         stack.push_async_callback(toolbox.aclose)
-        agents = _registry(settings, store, toolbox, clock, ids)
+        agents = _registry(settings, store, toolbox, clock, ids, meter)
         stack.push_async_callback(agents.aclose)
         worker = Worker(
             lifecycle,
@@ -162,6 +170,7 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
                 closing=closing,
                 version=version("dromos"),
                 check=store.check,
+                registry=registry,
                 options=Options(
                     stop_deadline=limits.stop_deadline_s,
                     hosts=frozenset(settings.allowed_hosts),
@@ -221,7 +230,12 @@ def _retry_policies(settings: Settings) -> Mapping[ErrorCode, RetryPolicy]:
 
 
 def _registry(
-    settings: Settings, store: Store, toolbox: Toolbox, clock: SystemClock, ids: TimeOrderedIds
+    settings: Settings,
+    store: Store,
+    toolbox: Toolbox,
+    clock: SystemClock,
+    ids: TimeOrderedIds,
+    meter: Meter | None = None,
 ) -> AgentRegistry:
     from dromos.agents.registry import AgentConfig, AgentRegistry, AgentsConfig, merge
 
@@ -251,7 +265,7 @@ def _registry(
         policies=_retry_policies(settings),
         environ=environ,
     )
-    return AgentRegistry(config, store=store, toolbox=toolbox, clock=clock, ids=ids)
+    return AgentRegistry(config, store=store, toolbox=toolbox, clock=clock, ids=ids, meter=meter)
 
 
 # ── serving ───────────────────────────────────────────────────────────────────────────────────────────────────

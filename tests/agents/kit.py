@@ -112,6 +112,7 @@ def assistant(
     environ: Mapping[str, str] | None = None,
     ollama_host: str | None = None,
     local: LocalModel | None = None,
+    meter: Any = None,
     **options: Any,
 ) -> LangGraphAgent:
     """The built-in agent with this model."""
@@ -120,7 +121,7 @@ def assistant(
     models = ChatModels(selector, local or LocalModel(), environ or {})
     opened.append(models)
     source = AssistantSource(selector, models, toolbox or FunctionToolbox(), Counted(), **options)
-    return LangGraphAgent(source, store, clock)
+    return LangGraphAgent(source, store, clock, meter)
 
 
 async def history(store: Store, conversation_id: str = "c1", **where: Any) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from dromos.domain.retries import RetryPolicy
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import RunStatus
 from dromos.ports.agent import Attempt, Drained, Failed, Finished, InputMessage, TryLater
+from dromos.ports.meter import NoMeter
 from dromos.ports.store import Table
 from dromos.ports.tool import ToolOutcome
 from tests.agents.kit import FunctionToolbox, LiveNotes, assistant, history, rows, until_stored
@@ -93,6 +95,28 @@ async def test_parallel_calls_are_one_task_each_and_a_failing_one_does_not_cance
     assert contexts["slow"].run_id == attempt.run.id
     kinds = [row["kind"] for row in await rows(room.store, Table.RUN_STEPS, order=("num",))]
     assert kinds == ["model", "tool", "tool", "tool", "model"]
+
+
+async def test_calls_of_models_and_tools_are_counted_by_their_outcome(sqlite_room):
+    class Tally(NoMeter):
+        def __init__(self) -> None:
+            self.seen: Counter[str] = Counter()
+
+        def model_call(self, outcome: str) -> None:
+            self.seen[f"model {outcome}"] += 1
+
+        def tool_call(self, outcome: str) -> None:
+            self.seen[f"tool {outcome}"] += 1
+
+    await sqlite_room.conversation()
+    tally = Tally()
+    toolbox = FunctionToolbox(work=lambda arguments: "ok")
+    agent = assistant(sqlite_room.store, toolbox, meter=tally, policies=FAST)
+
+    outcome, _ = await talk(sqlite_room, agent, "!call work\n!call missing\n!error 503 x1\n!say done")
+
+    assert outcome == Finished()
+    assert tally.seen == {"model done": 2, "model failed": 1, "tool done": 1, "tool failed": 1}
 
 
 @pytest.mark.case("P85")

@@ -16,10 +16,12 @@ from typing import Any, Self
 import httpx
 import pytest
 import uuid_utils
+from prometheus_client import CollectorRegistry
 
 from dromos.api.app import create_app
 from dromos.api.auth import single_user
 from dromos.api.door import Deps, Options
+from dromos.api.metrics import StoreMetrics, WorkMetrics
 from dromos.domain.reasons import ErrorCode
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.contract import Policy
@@ -213,7 +215,11 @@ class Serving:
     async def __aenter__(self) -> Self:
         self.store: SqlStore = await open_store(self.address)
         self.wakeup, self.live, self.ids = MemoryWakeup(), LiveHub(), Ids()
-        self.lifecycle = Lifecycle(self.store, self.wakeup, self.ids, Policy(stop_deadline=2.0))
+        registry = CollectorRegistry()
+        StoreMetrics(self.store.statistics.figures, registry)
+        self.lifecycle = Lifecycle(
+            self.store, self.wakeup, self.ids, Policy(stop_deadline=2.0), meter=WorkMetrics(registry)
+        )
         await self.lifecycle.ensure_user(USER, "You")
         agents = Troupe(self.puppet)
         self.deps = Deps(
@@ -227,6 +233,7 @@ class Serving:
             closing=self.closing,
             version="test",
             check=self.store.check,
+            registry=registry,
             options=self.options,
         )
         self.app = create_app(self.deps)

@@ -253,6 +253,44 @@ async def test_a_server_that_is_going_is_not_ready(idle: Serving) -> None:
     assert (await idle.http.get("/readyz")).status_code == 503
 
 
+def samples_in(text: str) -> dict[tuple[Any, ...], float]:
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_figures_count_ends_late_writes_events_and_what_the_store_did(
+    served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = await served.conversation()
+    for script in ("say fine", "fail MODEL_AUTH"):
+        await served.ended((await served.send(conversation, script))["run"]["id"])
+    late = (await served.send(conversation, "gate g\nwrite"))["run"]
+    await served.puppet.at("g")
+    notify = served.wakeup.notify  # the worker hears of the stop by its refused write
+    monkeypatch.setattr(served.wakeup, "notify", lambda topic: topic.startswith("user:") and notify(topic))
+    await served.http.post(f"/v1/runs/{late['id']}/cancel")
+    served.puppet.gate("g").set()
+    await served.ended(late["id"])
+
+    samples = samples_in((await served.http.get("/metrics")).text)
+
+    ended = "dromos_runs_ended_total"
+    assert samples[ended, ("error_code", ""), ("status", "completed")] == 1
+    assert samples[ended, ("error_code", "MODEL_AUTH"), ("status", "failed")] == 1
+    assert samples[ended, ("error_code", ""), ("status", "cancelled")] == 1
+    assert samples[("dromos_late_writes_total",)] == 1
+    seq = (await served.http.get(f"/v1/conversations/{conversation}")).json()["seq"]
+    assert samples[("dromos_events",)] == seq
+    figures = served.store.statistics.figures()
+    assert 0 < samples[("dromos_store_commits_total",)] <= figures.commits
+    assert samples[("dromos_store_writes_total",)] >= samples[("dromos_store_commits_total",)]
+    assert samples[("dromos_store_largest_group",)] >= 1
+    assert samples[("dromos_store_failures_total",)] == 0
+
+
 async def test_figures_show_runs_workers_streams_and_requests(served: Serving) -> None:
     conversation = await served.conversation()
     await served.send(conversation, "gate g")
@@ -260,11 +298,7 @@ async def test_figures_show_runs_workers_streams_and_requests(served: Serving) -
     async with served.listen() as stream:
         await stream.next("hello")
         text = (await served.http.get("/metrics")).text
-    samples = {
-        (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    samples = samples_in(text)
     assert samples["dromos_runs_live", ("status", "running")] == 1
     assert samples["dromos_runs_live", ("status", "queued")] == 0
     assert samples[("dromos_workers",)] == 1
@@ -329,16 +363,28 @@ async def test_a_run_that_waits_for_no_worker_shows_its_age(start: Start) -> Non
 async def test_a_stop_between_claim_and_input_ends_the_run_at_once(
     served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # An agent that fails while the claim makes its input is asked again by its own attempt. The stop comes in between.
+    compose, attempts = served.puppet.compose, iter(range(9))
+
+    def fails_at_first(messages: Any) -> Any:
+        if next(attempts) == 0:
+            raise RuntimeError("not yet")
+        return compose(messages)
+
     original = served.lifecycle.compose_input
 
     async def after_a_stop(fence: Any, compose: Any) -> Any:
         await served.lifecycle.request_cancel("local", fence.run_id)
+        stopped.append(fence.run_id)
         return await original(fence, compose)
 
+    stopped: list[str] = []
+    monkeypatch.setattr(served.puppet, "compose", fails_at_first)
     monkeypatch.setattr(served.lifecycle, "compose_input", after_a_stop)
     conversation = await served.conversation()
     run = await within(2, served.ended((await served.send(conversation, "say x"))["run"]["id"]), "the end")
     assert (run["status"], run["stop"]["outcome"]) == ("cancelled", "acknowledged")
+    assert stopped == [run["id"]] and next(attempts) == 1, "no input was made once the stop was there"
 
 
 async def test_an_agent_that_hears_of_the_stop_by_a_refused_write_ends_as_stopped(

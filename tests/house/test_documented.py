@@ -102,8 +102,10 @@ def test_each_http_path_is_in_the_guide_and_each_in_the_guide_is_served() -> Non
 def test_each_metric_is_explained() -> None:
     source = "\n".join(path.read_text() for path in modules())
     shown = {
-        f"{name}_total" if kind == "Counter" else name
-        for kind, name in re.findall(r"\b(Counter|Gauge|Histogram)\(\s*\"(dromos_\w+)\"", source)
+        f"{name}_total" if kind.startswith("Counter") else name
+        for kind, name in re.findall(
+            r"\b((?:Counter|Gauge|Histogram)(?:MetricFamily)?)\(\s*\"(dromos_\w+)\"", source
+        )
     }
     assert shown
     assert _missing(shown, "operations.md") == []

@@ -27,6 +27,7 @@ from dromos.ports.agent import (
     Outcome,
 )
 from dromos.ports.clock import Clock, Ids
+from dromos.ports.meter import Meter
 from dromos.ports.store import Store
 from dromos.ports.tool import Toolbox
 
@@ -69,10 +70,17 @@ class AgentRegistry:
     """`ports.agent.Agents`. `aclose` ends what the agents started."""
 
     def __init__(
-        self, config: AgentsConfig, *, store: Store, toolbox: Toolbox, clock: Clock, ids: Ids
+        self,
+        config: AgentsConfig,
+        *,
+        store: Store,
+        toolbox: Toolbox,
+        clock: Clock,
+        ids: Ids,
+        meter: Meter | None = None,
     ) -> None:
         self._config, self._store, self._toolbox = config, store, toolbox
-        self._clock, self._ids = clock, ids
+        self._clock, self._ids, self._meter = clock, ids, meter
         self._selector: ModelSelector | None = None
         self._models: ChatModels | None = None
         self._agents: dict[str, _LateAgent] = {}
@@ -153,7 +161,7 @@ class AgentRegistry:
             step_limit=self._config.step_limit,
             policies=self._config.policies,
         )
-        return LangGraphAgent(source, self._store, self._clock)
+        return LangGraphAgent(source, self._store, self._clock, self._meter)
 
     def _configured(self, name: str, entry: AgentConfig) -> Callable[[], LangGraphAgent]:
         def make() -> LangGraphAgent:
@@ -171,7 +179,7 @@ class AgentRegistry:
                 step_limit=entry.step_limit or self._config.step_limit,
                 policies=self._config.policies,
             )
-            return LangGraphAgent(source, self._store, self._clock)
+            return LangGraphAgent(source, self._store, self._clock, self._meter)
 
         return make
 

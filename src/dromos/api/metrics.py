@@ -1,10 +1,17 @@
-"""Figures of the doors for Prometheus: requests by route and status, open streams. Other rooms add theirs."""
+"""Figures for Prometheus: what the doors answered, what the database holds, and what other rooms count.
+
+`WorkMetrics` is the `ports.meter.Meter` of production; `StoreMetrics` reads the store's own counts when asked. It must
+not know which store or which agents there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dromos.domain.statuses import LIVE
@@ -33,6 +40,7 @@ class HttpMetrics:
             "How long the oldest run has been waiting for a worker",
             registry=registry,
         )
+        self.events = Gauge("dromos_events", "Durable events so far", registry=registry)
         self._children: dict[tuple[str, int], Counter] = {}
 
     def count(self, route: str, status: int) -> None:
@@ -48,6 +56,90 @@ class HttpMetrics:
             self.live_runs.labels(status.value).set(figures.live.get(status, 0))
         self.workers.set(figures.workers)
         self.queue_age.set(figures.queue_age)
+        self.events.set(figures.events)
+
+
+class WorkMetrics:
+    """`ports.meter.Meter` that counts in a registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._runs = Counter(
+            "dromos_runs_ended",
+            "Runs that ended, by status and error code",
+            ["status", "error_code"],
+            registry=registry,
+        )
+        self._models = Counter(
+            "dromos_model_calls", "Calls of models, by outcome", ["outcome"], registry=registry
+        )
+        self._tools = Counter(
+            "dromos_tool_calls", "Calls of tools, by outcome", ["outcome"], registry=registry
+        )
+        self._late = Counter(
+            "dromos_late_writes",
+            "Writes refused because their run belongs to somebody else or has ended",
+            registry=registry,
+        )
+
+    def run_ended(self, status: str, error_code: str | None) -> None:
+        self._runs.labels(status, error_code or "").inc()
+
+    def model_call(self, outcome: str) -> None:
+        self._models.labels(outcome).inc()
+
+    def tool_call(self, outcome: str) -> None:
+        self._tools.labels(outcome).inc()
+
+    def late_write(self) -> None:
+        self._late.inc()
+
+
+class StoreCounts(Protocol):
+    """What a store counts since it was opened."""
+
+    @property
+    def commits(self) -> int: ...
+    @property
+    def operations(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
+    @property
+    def reads(self) -> int: ...
+    @property
+    def write_seconds(self) -> float: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def largest_group(self) -> int: ...
+
+
+class StoreMetrics(Collector):
+    """The store's counts, read at each scrape."""
+
+    def __init__(self, counts: Callable[[], StoreCounts], registry: CollectorRegistry) -> None:
+        self._counts = counts
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._counts()
+        yield CounterMetricFamily("dromos_store_commits", "Transactions committed", now.commits)
+        yield CounterMetricFamily(
+            "dromos_store_writes", "Write operations in them; several share one commit", now.operations
+        )
+        yield CounterMetricFamily(
+            "dromos_store_write_seconds", "From asking for a write to its answer, summed", now.write_seconds
+        )
+        yield CounterMetricFamily("dromos_store_reads", "Reads", now.reads)
+        yield CounterMetricFamily("dromos_store_retries", "Operations that were repeated", now.retries)
+        yield CounterMetricFamily(
+            "dromos_store_failures", "Operations that the database failed", now.failures
+        )
+        yield GaugeMetricFamily("dromos_store_waiting", "Writes that wait for a commit", now.waiting)
+        yield GaugeMetricFamily(
+            "dromos_store_largest_group", "Most writes that shared one commit", now.largest_group
+        )
 
 
 class Counted:

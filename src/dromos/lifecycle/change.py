@@ -53,6 +53,7 @@ class Change:
         self.tx, self.ids, self.policy = tx, ids, policy
         self.now: datetime = tx.now()
         self.topics: set[str] = set()
+        self.ended: list[Run] = []
         self._messages: list[Row] = []
         self._conversations: dict[str, Conversation] = {}
         self._events: dict[str, list[EventDraft]] = {}

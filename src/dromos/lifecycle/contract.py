@@ -150,11 +150,13 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Live runs by status, workers with a valid lease, and seconds the oldest due run has been waiting."""
+    """Live runs by status, workers with a valid lease, seconds the oldest due run has been waiting, and durable events
+    so far."""
 
     live: Mapping[RunStatus, int]
     workers: int
     queue_age: float
+    events: int = 0
 
 
 Encode = Callable[[Any], tuple[int, str]]

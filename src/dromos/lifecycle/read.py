@@ -246,7 +246,8 @@ def figures(tx: ReadTx) -> Figures:
     )
     due = [row["not_before"] or row["created_at"] for row in oldest]
     waited = max(((now - since).total_seconds() for since in due), default=0.0)
-    return Figures(live, len(owners(tx)), max(waited, 0.0))
+    events = sum(row["last_seq"] for row in tx.find(Table.USERS, {}, columns=("last_seq",)))
+    return Figures(live, len(owners(tx)), max(waited, 0.0), events)
 
 
 def _open_requests(tx: ReadTx, run: Run) -> list[Row]:

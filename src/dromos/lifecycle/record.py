@@ -13,6 +13,7 @@ from dromos.domain.errors import LeaseLost
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import RunStatus
 from dromos.lifecycle.change import Change, Conversation
+from dromos.ports.meter import Meter
 from dromos.ports.store import ReadTx, Store, Table, Tx
 
 T = TypeVar("T")
@@ -52,8 +53,8 @@ def _conversation_of(tx: Tx, fence: Fence) -> str:
 class FencedRecorder:
     """`ports.recorder.Recorder` over the store."""
 
-    def __init__(self, store: Store, fence: Fence) -> None:
-        self._store, self.fence = store, fence
+    def __init__(self, store: Store, fence: Fence, meter: Meter) -> None:
+        self._store, self.fence, self._meter = store, fence, meter
 
     async def write(
         self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False, messages: bool = False
@@ -65,7 +66,11 @@ class FencedRecorder:
                 tx.lock(Table.CONVERSATIONS, {"id": _conversation_of(tx, fence)})
             return fn(tx, fenced(tx.lock_run(fence.run_id), fence, while_cancelling=while_cancelling))
 
-        return await self._store.write(operation)
+        try:
+            return await self._store.write(operation)
+        except LeaseLost:
+            self._meter.late_write()
+            raise
 
     async def read(self, fn: Callable[[ReadTx], T]) -> T:
         return await self._store.read(fn)

@@ -49,6 +49,7 @@ from dromos.lifecycle.record import FencedRecorder
 from dromos.ports.agent import InputMessage, Outcome
 from dromos.ports.clock import Ids
 from dromos.ports.live import DocumentSnapshot
+from dromos.ports.meter import Meter, NoMeter
 from dromos.ports.probe import NoProbe, Probe
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import Row, Store, Tx
@@ -61,10 +62,16 @@ class Lifecycle:
     """See each method. Refusals (`dromos.domain.errors.Refusal`) are normal answers and change nothing."""
 
     def __init__(
-        self, store: Store, wakeup: Wakeup, ids: Ids, policy: Policy, probe: Probe | None = None
+        self,
+        store: Store,
+        wakeup: Wakeup,
+        ids: Ids,
+        policy: Policy,
+        probe: Probe | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.store, self.wakeup, self.ids, self.policy = store, wakeup, ids, policy
-        self.probe = probe or NoProbe()
+        self.probe, self.meter = probe or NoProbe(), meter or NoMeter()
 
     async def _change(self, point: str, operation: Callable[[Change], T]) -> T:
         """One transaction, then its wake-ups.
@@ -73,17 +80,19 @@ class Lifecycle:
         was told yet.
         """
 
-        def fn(tx: Tx) -> tuple[T, set[str]]:
+        def fn(tx: Tx) -> tuple[T, Change]:
             change = Change(tx, self.ids, self.policy)
             value = operation(change)
             change.flush()
             self.probe.reach(f"{point}.written")
-            return value, change.topics
+            return value, change
 
-        value, topics = await self.store.write(fn)
+        value, done = await self.store.write(fn)
         self.probe.reach(f"{point}.committed")
-        for topic in sorted(topics):
+        for topic in sorted(done.topics):
             self.wakeup.notify(topic)
+        for run in done.ended:
+            self.meter.run_ended(run.status, run.error_code)
         return value
 
     async def _answer(self, point: str, operation: Callable[[Change], Answer]) -> Answer:
@@ -253,7 +262,7 @@ class Lifecycle:
         return await self.recorder(fence).write(lambda tx, run: claim.compose_input(tx, run, compose))
 
     def recorder(self, fence: Fence) -> Recorder:
-        return FencedRecorder(self.store, fence)
+        return FencedRecorder(self.store, fence, self.meter)
 
     async def save_document(
         self,

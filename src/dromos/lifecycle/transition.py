@@ -89,6 +89,7 @@ def _end(
     if _may_have_requests(before):
         _void_requests(change, after)
     change.tx.swap_run(before, after)
+    change.ended.append(after)
     if after.status is not RunStatus.COMPLETED and before.attempt:
         _close_steps(change, after)
     if shown is not None:

@@ -26,6 +26,7 @@ from dromos.domain.errors import DromosError, Unavailable
 from dromos.domain.runs import Run
 from dromos.ports.agent import AgentInfo, Attempt, CheckpointSummary, Failed, InputMessage, Outcome
 from dromos.ports.clock import Clock
+from dromos.ports.meter import Meter
 from dromos.ports.store import Store, Table
 
 log = structlog.get_logger("dromos.agents")
@@ -60,8 +61,8 @@ class GraphSource(Protocol):
 class LangGraphAgent:
     """`ports.agent.Agent` over a `GraphSource`."""
 
-    def __init__(self, source: GraphSource, store: Store, clock: Clock) -> None:
-        self._source, self._store, self._clock = source, store, clock
+    def __init__(self, source: GraphSource, store: Store, clock: Clock, meter: Meter | None = None) -> None:
+        self._source, self._store, self._clock, self._meter = source, store, clock, meter
 
     @property
     def info(self) -> AgentInfo:
@@ -81,7 +82,14 @@ class LangGraphAgent:
         first = 1
         if run.attempt > 1:
             first += await attempt.recorder.read(lambda tx: tx.count(Table.RUN_STEPS, {"run_id": run.id}))
-        observer = Observer(run, attempt.live, self._clock, first_num=first, model_name=plan.model_name)
+        observer = Observer(
+            run,
+            attempt.live,
+            self._clock,
+            first_num=first,
+            model_name=plan.model_name,
+            meter=self._meter,
+        )
         saver = Checkpointer(
             attempt.recorder, step_rows=observer.step_rows, on_commit=observer.records.stored
         )

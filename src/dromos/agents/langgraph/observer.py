@@ -26,6 +26,7 @@ from dromos.domain.runs import Run
 from dromos.domain.text import clean_text
 from dromos.ports.clock import Clock
 from dromos.ports.live import LiveRun
+from dromos.ports.meter import Meter, NoMeter
 from dromos.ports.store import Row
 from dromos.ports.tool import ToolProgress
 
@@ -52,7 +53,14 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
     ignore_agent = True
 
     def __init__(
-        self, run: Run, live: LiveRun, clock: Clock, *, first_num: int = 1, model_name: str = ""
+        self,
+        run: Run,
+        live: LiveRun,
+        clock: Clock,
+        *,
+        first_num: int = 1,
+        model_name: str = "",
+        meter: Meter | None = None,
     ) -> None:
         super().__init__()
         self.model_errors: list[BaseException] = []
@@ -60,7 +68,7 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
             name: run.usage.get(name, 0)
             for name in ("input", "output", "cached", "reasoning", "model_calls", "tool_calls")
         }
-        self._live, self._clock = live, clock
+        self._live, self._clock, self._meter = live, clock, meter or NoMeter()
         self._model_name = model_name
         self.records = StepRecords(run, first_num)
         self._text = LiveText(live)
@@ -271,6 +279,10 @@ class Observer(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
         step.ms = round((self._clock.monotonic() - step.begun) * 1000)
         self.records.add(step)
         self._live.step(step.shown())
+        if step.kind == "model":
+            self._meter.model_call(status)
+        elif step.kind == "tool":
+            self._meter.tool_call(status)
         open_step = next(iter([*self._tools.values(), *(call.step for call in self._calls.values())]), None)
         if open_step is None:
             self._live.set("/current", None)
