@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dromos.agents.engine_input import field_input
+from dromos.agents.engine_input import chat_input, field_input
 from dromos.agents.langgraph.adapter import LangGraphAgent
 from dromos.agents.langgraph.configured import ConfiguredSource
-from dromos.ports.agent import Failed, Finished, InputMessage
+from dromos.ports.agent import Attempt, Failed, Finished, InputMessage
 from dromos.ports.store import Table
-from tests.agents.kit import SystemClock, rows
+from tests.agents.kit import LiveNotes, SystemClock, assistant, rows
 from tests.agents.test_attempts import attempt_of
 
 SUMMARY = """
@@ -63,6 +64,30 @@ def said(*contents: Any) -> list[InputMessage]:
 )
 def test_a_field_gets_the_newest_message_alone(contents, value):
     assert field_input("document", said(*contents)) == {"document": value}
+
+
+@pytest.mark.parametrize(
+    ("content", "given"),
+    [
+        ("one", "one"),
+        (["one", {"type": "text", "text": "two"}], ["one", {"type": "text", "text": "two"}]),
+        ({"n": 1, "ü": None}, '{"n":1,"ü":null}'),
+        ([1, 2], "[1,2]"),
+        ([{"n": 1}], '[{"n":1}]'),
+    ],
+)
+async def test_a_chat_gets_content_that_is_no_message_as_its_json_text(room, content, given):
+    assert chat_input(said(content))["messages"][0]["content"] == given
+
+    await room.conversation()
+    agent = assistant(room.store)
+    for message in (content, "!say next"):
+        run, recorder = await room.run()
+        said_now = InputMessage(f"{run.id}-m", "user", message)
+        attempt = Attempt(run, agent.compose([said_now]), recorder, LiveNotes(), asyncio.Event())
+        assert await agent.attempt(attempt) == Finished()
+    stored = await rows(room.store, Table.MESSAGES, order=("position",))
+    assert [row["content"] for row in stored][2:] == ["!say next", "next"]
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from dromos.ports.agent import InputMessage
 
 
 def chat_input(messages: list[InputMessage]) -> dict[str, Any]:
-    """Engine input of a graph with a `messages` channel, as JSON."""
+    """Engine input of a graph with a `messages` channel, as JSON. A chat takes text or a list of content blocks; any
+    other content is handed on as the JSON text it was sent as."""
     return {"messages": [_message(message) for message in messages]}
 
 
@@ -22,12 +23,22 @@ def field_input(field: str, messages: list[InputMessage]) -> dict[str, Any]:
 
 
 def _message(message: InputMessage) -> dict[str, Any]:
-    made: dict[str, Any] = {"role": message.role, "content": message.content, "id": message.id}
+    made: dict[str, Any] = {"role": message.role, "content": _chat_content(message.content), "id": message.id}
     for name in ("tool_call_id", "name", "status"):
         value = getattr(message, name)
         if value is not None:
             made[name] = value
     return made
+
+
+def _chat_content(content: Any) -> Any:
+    if isinstance(content, str) or (isinstance(content, list) and all(map(_is_block, content))):
+        return content
+    return orjson.dumps(content).decode()
+
+
+def _is_block(part: Any) -> bool:
+    return isinstance(part, str) or (isinstance(part, dict) and isinstance(part.get("type"), str))
 
 
 def _object_in(content: Any) -> Any:
