@@ -83,6 +83,9 @@ def test_an_http_error_of_a_tool_or_node_is_not_the_models():
         ("Sun, 29 Nov 2026 12:00:30 GMT", 30.0),
         ("Sun, 29 Nov 2026 11:00:00 GMT", 0.0),
         ("soon", None),
+        ("nan", None),
+        ("1e400", None),
+        ("Sun, 99 Nov 2026 12:00:30 GMT", None),
     ],
 )
 def test_retry_after_is_read_as_seconds_or_as_a_date(header, seconds):

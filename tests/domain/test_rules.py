@@ -13,7 +13,7 @@ from dromos.domain.followups import Plan, Waiting, after_end
 from dromos.domain.ids import is_id
 from dromos.domain.machine import CREATION, EDGES
 from dromos.domain.reasons import REASON_OF_CODE, ErrorCode, Reason, normalize_adapter_failure
-from dromos.domain.retries import DEFAULT_POLICIES, IN_STEP_SECONDS, next_try
+from dromos.domain.retries import DEFAULT_POLICIES, IN_STEP_SECONDS, LONGEST_WAIT, next_try
 from dromos.domain.statuses import FINAL, LIVE, RunStatus
 from dromos.domain.text import REPLACEMENT, clean_json, clean_text, text_of, title_of, utf16_length
 from dromos.wire.shapes import run_json, server_part
@@ -86,6 +86,7 @@ def test_a_servers_retry_after_wins_and_a_long_one_gives_the_slot_back() -> None
     long = next_try(ErrorCode.MODEL_RATE_LIMITED, {}, retry_after=IN_STEP_SECONDS + 0.1)
     assert short is not None and not short.hand_back
     assert long is not None and long.hand_back
+    assert delays_of(ErrorCode.MODEL_RATE_LIMITED, retry_after=1e12) == [LONGEST_WAIT] * 4
     assert next_try(ErrorCode.MODEL_UNAVAILABLE, {}, retry_after=99.0).delay == 0.5  # type: ignore[union-attr]
 
 

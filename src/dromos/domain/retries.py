@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from dromos.domain.reasons import ErrorCode
 
 IN_STEP_SECONDS = 10.0
+LONGEST_WAIT = 86_400.0
+"""Seconds. A server that asks for more is asked again after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def next_try(
         return None
     delay = policy.delays[min(failed, len(policy.delays)) - 1]
     if policy.honours_retry_after and retry_after is not None:
-        delay = max(retry_after, 0.0)
+        delay = min(max(retry_after, 0.0), LONGEST_WAIT)
     return Retry(
         delay=delay,
         attempt=failed + 1,

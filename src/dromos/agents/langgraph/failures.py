@@ -7,6 +7,7 @@ A status code counts only where the error comes from a model: a tool's or a node
 from __future__ import annotations
 
 import errno
+import math
 import re
 import socket
 from collections.abc import Iterator
@@ -203,7 +204,8 @@ def _retry_after(error: BaseException, now: datetime | None) -> float | None:
     if raw is None:
         return None
     try:
-        return max(float(raw), 0.0)
+        seconds = float(raw)
+        return max(seconds, 0.0) if math.isfinite(seconds) else None
     except (TypeError, ValueError):
         pass
     try:
