@@ -64,7 +64,8 @@ class WorkerSettings(Section):
         32, le=4096, description="Runs that this process carries out at the same time."
     )
     stop_deadline_s: Seconds = Field(
-        15.0, description="How long a stop waits for a tool call that is under way."
+        15.0,
+        description="How long a stop waits for an agent or a tool that does not let go; then it is forced.",
     )
     drain_s: Seconds = Field(20.0, description="How long SIGTERM lets runs reach the end of their step.")
     lease_s: Annotated[Seconds, Field(ge=3)] = Field(
