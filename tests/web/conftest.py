@@ -6,6 +6,7 @@ to itself, empty at its start, to be killed and started again. Both have the cou
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,9 +25,11 @@ Open = Callable[..., Awaitable[Tab]]
 
 
 @pytest.fixture(scope="session")
-def built() -> Path:
-    """The folder of the page, built from the sources as they are now."""
-    hatch_build.build()
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the page, built from the sources as they are now, by one of the processes that run tests."""
+    with (tmp_path_factory.getbasetemp().parent / "page.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        hatch_build.build()
     return hatch_build.ROOT / hatch_build.OUTPUT
 
 
