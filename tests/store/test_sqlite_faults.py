@@ -249,6 +249,20 @@ class TestDataFolderLock:
         with second, pytest.raises(DataFolderLocked):
             first.acquire()
 
+    def test_on_a_full_disk_the_lock_is_taken_without_the_holders_number(self, tmp_path: Path) -> None:
+        script = (
+            "import resource, sys, pathlib\n"
+            "from dromos.store.sqlite.folder_lock import DataFolderLock\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+            "lock = DataFolderLock(pathlib.Path(sys.argv[1]))\n"
+            "with lock:\n"
+            "    print(lock.is_held(), lock.path.read_text() == '')"
+        )
+        made = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=15
+        )
+        assert made.stdout == "True True\n", made.stderr
+
     def test_a_folder_that_cannot_be_used_is_an_error_with_its_cure(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(StoreUnavailable, match="name another one with --data"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -50,8 +51,9 @@ class DataFolderLock:
             raise StoreUnavailable(
                 f"the data folder {self.path.parent} cannot be locked ({error.strerror}): use a local disk"
             ) from error
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # the number only helps who is refused: a full disk takes it from them, not the lock
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
 
     def is_held(self) -> bool:
@@ -69,7 +71,8 @@ class DataFolderLock:
         """Let go; safe to repeat. The file stays: removing it would let two processes hold two files."""
         file, self._file = self._file, None
         if file is not None:
-            os.ftruncate(file, 0)
+            with suppress(OSError):
+                os.ftruncate(file, 0)
             os.close(file)
 
     def __enter__(self) -> Self:
