@@ -10,9 +10,10 @@ import pytest
 
 from dromos.domain.errors import LeaseLost
 from dromos.domain.reasons import ErrorCode, Reason
+from dromos.domain.runs import Run
 from dromos.domain.statuses import RunStatus
 from dromos.ports.agent import Attempt, Drained, Failed, Finished, Outcome, TryLater
-from dromos.ports.store import Table
+from dromos.ports.store import Table, Tx
 from dromos.testing.waiting import eventually, within
 from tests.worker.conftest import USER, Stage
 
@@ -282,3 +283,30 @@ async def test_a_stop_whose_wake_up_was_lost_is_seen_by_the_next_sweep(stage: St
     run = await stage.end(run_id)
     assert run.status is RunStatus.CANCELLED and run.stop is not None
     assert run.stop.outcome == "acknowledged"
+
+
+async def test_an_ended_run_says_how_many_steps_it_took(stage: Stage) -> None:
+    async def two_steps(attempt: Attempt) -> Outcome:
+        def store(tx: Tx, run: Run) -> None:
+            for num in (1, 2):
+                tx.put(
+                    Table.RUN_STEPS,
+                    {
+                        "run_id": run.id,
+                        "id": f"s{num}",
+                        "conversation_id": run.conversation_id,
+                        "num": num,
+                        "attempt": run.attempt,
+                        "kind": "model",
+                        "name": "m",
+                        "status": "done",
+                        "started_at": tx.now(),
+                    },
+                )
+
+        await attempt.recorder.write(store)
+        return Finished()
+
+    await stage.worker(two_steps)
+    _, run_id, _ = await stage.post("hello")
+    assert (await stage.end(run_id)).steps == 2

@@ -85,7 +85,7 @@ def _end(
     elif after.status is RunStatus.COMPLETED and answer is not None and answer["tool_calls"]:
         complete_calls(change, conversation, after)
     shown = interrupted or answer
-    after = replace(after, line=after.line or _line(after, shown))
+    after = replace(after, line=after.line or _line(after, shown), steps=_step_count(change, before))
     if _may_have_requests(before):
         _void_requests(change, after)
     change.tx.swap_run(before, after)
@@ -160,6 +160,10 @@ def _close_steps(change: Change, run: Run) -> None:
     if lost:
         change.tx.change(Table.RUN_STEPS, {**running, "kind": "tool"}, {"status": "unknown"})
     change.tx.change(Table.RUN_STEPS, running, {"status": "cancelled" if run.stop else "failed"})
+
+
+def _step_count(change: Change, run: Run) -> int:
+    return change.tx.count(Table.RUN_STEPS, {"run_id": run.id}) if run.attempt else 0
 
 
 def _line(run: Run, shown: Row | None) -> str | None:
