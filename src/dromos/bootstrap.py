@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dromos.ports.meter import Meter
     from dromos.ports.store import Store
     from dromos.ports.tool import Toolbox, ToolSourceHealth
+    from dromos.store.migrations import Migrated
     from dromos.store.opening import SqlStore
     from dromos.worker import Worker
 
@@ -379,8 +380,8 @@ def configure_logging(settings: Settings) -> None:
 # ── the other commands ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def migrate(settings: Settings) -> str:
-    """Bring the schema to this version; returns a line that says what was done. Raises `Unavailable` with the cure."""
+def migrate(settings: Settings) -> Migrated:
+    """Bring the schema to this version; returns what was done. Raises `Unavailable` with the cure."""
     from dromos.store.migrations import migrate as upgrade
 
     with ExitStack() as stack:
@@ -388,10 +389,7 @@ def migrate(settings: Settings) -> str:
             from dromos.store.sqlite.folder_lock import DataFolderLock
 
             stack.enter_context(DataFolderLock(settings.sqlite_path.parent))
-        done = upgrade(settings.database_url)
-    if not done.changed:
-        return f"{settings.database_shown} is up to date (schema {done.after})"
-    return f"{settings.database_shown}: schema {done.before or 'none'} → {done.after}"
+        return upgrade(settings.database_url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +450,7 @@ async def _inspect(settings: Settings) -> Inspection:
         model, model_error = None, None
         try:
             model = await agents.choose_model()
+            model_error = await agents.model_fault(model)
         except Unavailable as error:
             model_error = error.detail
         facts = [AgentFacts(info.name, info.description, faults.get(info.name)) for info in agents.infos()]

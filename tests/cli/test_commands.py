@@ -118,8 +118,12 @@ async def test_the_doctor_s_report_for_programs_names_every_source(dromos: Comma
 
 
 async def test_the_doctor_tells_what_stops_serving_and_ends_with_1(dromos: Command, tmp_path: Path) -> None:
-    (tmp_path / "dromos.toml").write_text('[agents.writer]\ngraph = "no_such_module:graph"\n')
-    done = await dromos("doctor", env={"DROMOS_PORT": str(free_port())})
+    broken = '[agents.writer]\ngraph = "no_such_module:graph"\n'
+    (tmp_path / "dromos.toml").write_text(broken)
+    done = await dromos("doctor", "--port", str(free_port()))
+    assert (done.code, "only its own runs fail" in done.out) == (0, True)
+    (tmp_path / "dromos.toml").write_text(f'default_agent = "writer"\n{broken}')
+    done = await dromos("doctor", "--port", str(free_port()))
     assert done.code == 1
     assert "agent writer" in done.out
     assert "no_such_module" in done.out
@@ -127,6 +131,28 @@ async def test_the_doctor_tells_what_stops_serving_and_ends_with_1(dromos: Comma
     done = await dromos("doctor")
     assert done.code == 1
     assert "did you mean `port`?" in done.out
+
+
+@pytest.mark.parametrize(
+    ("env", "verdict", "cure"),
+    [
+        ({"DROMOS_MODEL": "scripted"}, "ok", "Set by DROMOS_MODEL"),
+        ({"DROMOS_MODEL": "openai:gpt-5"}, "warning", "OPENAI_API_KEY"),
+        ({"DROMOS_MODEL": "openai:gpt-5", "OPENAI_API_KEY": "x"}, "ok", "Set by DROMOS_MODEL"),
+        ({"DROMOS_MODEL": "gpt-5"}, "warning", "provider:model"),
+        ({"DROMOS_MODEL": "nobody:x"}, "warning", "nobody"),
+        ({"DROMOS_MODEL": "ollama:qwen3", "OLLAMA_HOST": "127.0.0.1:9"}, "warning", "does not answer"),
+        ({"DROMOS_MODEL": "", "OLLAMA_HOST": "127.0.0.1:9"}, "problem", "unset OLLAMA_HOST"),
+        ({"DROMOS_MODEL": "", "OLLAMA_HOST": ""}, "ok", "For better answers"),
+    ],
+)
+async def test_the_doctor_says_which_model_answers_and_what_it_lacks(
+    dromos: Command, env: dict[str, str], verdict: str, cure: str
+) -> None:
+    done = await dromos("doctor", "--json", "--port", str(free_port()), env=env)
+    model = next(f for f in json.loads(done.out)["findings"] if f["subject"] == "model")
+    assert model["verdict"] == verdict, model
+    assert cure in model["cure"]
 
 
 async def test_the_doctor_lists_every_setting(dromos: Command) -> None:
@@ -145,6 +171,8 @@ async def test_a_database_is_migrated_once(dromos: Command, tmp_path: Path) -> N
     second = await dromos("migrate", "--data", "d")
     assert second.code == 0
     assert second.out != first.out, "the second time says that nothing was to do"
+    told = json.loads((await dromos("migrate", "--data", "d", "--json")).out)
+    assert (told["changed"], told["before"]) == (False, told["after"])
 
 
 async def test_a_second_server_on_the_same_folder_refuses(dromos: Command, tmp_path: Path) -> None:
@@ -155,6 +183,7 @@ async def test_a_second_server_on_the_same_folder_refuses(dromos: Command, tmp_p
         assert "Traceback" not in second.err
         migrate = await dromos("migrate", "--data", "data")
         assert migrate.code == 1
+        assert f"in use by process {server.pid}" in migrate.err and "stop that one" in migrate.err
         assert "Traceback" not in migrate.err
         doctor = await dromos("doctor", "--data", "data", "--json", env={"DROMOS_PORT": str(server.port)})
         findings = {finding["subject"]: finding for finding in json.loads(doctor.out)["findings"]}

@@ -82,6 +82,12 @@ def test_a_sound_installation_has_no_problem_and_says_how_to_get_a_better_model(
             "problem",
             "no module named x",
         ),
+        (
+            Facts(agents=(Agent(), Agent("desk", error="no module named x"))),
+            "agent desk",
+            "warning",
+            "no module named x",
+        ),
         (Facts(default_agent="writer"), "default agent", "problem", "name one that is: assistant"),
         (Facts(model=None, model_error="set DROMOS_MODEL"), "model", "problem", "set DROMOS_MODEL"),
         (Facts(model_error="start Ollama"), "model", "warning", "start Ollama"),

@@ -114,6 +114,18 @@ class AgentRegistry:
             assistant.info = replace(assistant.info, model=choice)
         return choice
 
+    async def model_fault(self, choice: ModelChoice) -> str | None:
+        """Why a run would fail on this model, as far as can be told without asking it anything; None: nothing known."""
+        from dromos.agents.langgraph.failures import ModelFault
+
+        await asyncio.to_thread(_import_engine)
+        try:
+            await self._model_selector().check(choice.name)
+            await self._chat_models().check(choice.name)
+        except ModelFault as fault:
+            return str(fault)
+        return None
+
     async def warm_up(self) -> None:
         """Load what the first run needs, so that it does not wait for imports; faults show in `infos`."""
         try:
@@ -145,17 +157,21 @@ class AgentRegistry:
             )
         return self._selector
 
-    def _assistant(self) -> LangGraphAgent:
-        from dromos.agents.langgraph.adapter import LangGraphAgent
-        from dromos.agents.langgraph.assistant import AssistantSource
+    def _chat_models(self) -> ChatModels:
         from dromos.agents.langgraph.chat_models import ChatModels
         from dromos.agents.langgraph.local_model import LocalModel
 
-        selector = self._model_selector()
-        self._models = ChatModels(selector, LocalModel(), self._config.environ)
+        if self._models is None:
+            self._models = ChatModels(self._model_selector(), LocalModel(), self._config.environ)
+        return self._models
+
+    def _assistant(self) -> LangGraphAgent:
+        from dromos.agents.langgraph.adapter import LangGraphAgent
+        from dromos.agents.langgraph.assistant import AssistantSource
+
         source = AssistantSource(
-            selector,
-            self._models,
+            self._model_selector(),
+            self._chat_models(),
             self._toolbox,
             self._ids,
             step_limit=self._config.step_limit,

@@ -40,6 +40,8 @@ Database = Annotated[
     str | None,
     typer.Option(help="postgresql://user:password@host/name", show_default="dromos.db in the data folder"),
 ]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
+Port = Annotated[int | None, typer.Option(help="Port to listen on; 0: any.", show_default="8321")]
 Config = Annotated[Path | None, typer.Option(help="Settings file.", show_default="./dromos.toml")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for a program.")]
 Server = Annotated[
@@ -68,8 +70,8 @@ def dromos(
 @app.command()
 def serve(
     data: Data = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any.", show_default="8321")] = None,
+    host: Host = None,
+    port: Port = None,
     database: Database = None,
     config: Config = None,
 ) -> None:
@@ -81,17 +83,20 @@ def serve(
 
 
 @app.command()
-def migrate(data: Data = None, database: Database = None, config: Config = None) -> None:
+def migrate(data: Data = None, database: Database = None, config: Config = None, json: Json = False) -> None:
     """Bring the database to this version's schema. Stop the server first."""
     settings = _settings(config, data=data, database=database)
     from dromos import bootstrap
+    from dromos.cli.migrate import tell
 
-    typer.echo(bootstrap.migrate(settings))
+    tell(settings.database_shown, bootstrap.migrate(settings), as_json=json)
 
 
 @app.command()
 def doctor(
     data: Data = None,
+    host: Host = None,
+    port: Port = None,
     database: Database = None,
     config: Config = None,
     only_settings: Annotated[
@@ -105,7 +110,8 @@ def doctor(
     if only_settings:
         list_settings(as_json=json)
         return
-    raise typer.Exit(examine({"data": data, "database": database}, config, as_json=json))
+    flags = {"data": data, "host": host, "port": port, "database": database}
+    raise typer.Exit(examine(flags, config, as_json=json))
 
 
 @runs.command("list")

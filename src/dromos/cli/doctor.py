@@ -196,7 +196,8 @@ def _agents(seen: Inspection) -> Iterator[Finding]:
     for agent in seen.agents:
         name = f"agent {agent.name}"
         if agent.error is not None:
-            yield Finding("problem", name, "cannot be loaded", agent.error)
+            only = "" if agent.name == seen.default_agent else "; only its own runs fail"
+            yield Finding("warning" if only else "problem", name, f"cannot be loaded{only}", agent.error)
         else:
             default = "answers where none is named" if agent.name == seen.default_agent else ""
             yield Finding("ok", name, " · ".join(filter(None, [agent.description, default])) or "loads")

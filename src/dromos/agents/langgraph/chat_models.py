@@ -33,6 +33,11 @@ class ChatModels:
             return await self._kept(f"{name}@{address}", lambda: self._local_client(address))
         return await self._kept(name, lambda: self._build(name))
 
+    async def check(self, name: str) -> None:
+        """Raises `ModelFault` where the model's client cannot be made: unknown provider, no key, a package missing."""
+        if name != LOCAL:
+            await self.get(name)
+
     async def aclose(self) -> None:
         """Close the connections of all models, and the local one's process."""
         models = list(self._built.values())

@@ -75,6 +75,18 @@ class ModelSelector:
             f"No model was found; this one only obeys scripts. Install the small one with the extra `local`. {_BETTER}",
         )
 
+    async def check(self, name: str) -> None:
+        """Raises `ModelFault` where `name` is a model that Ollama does not have, or Ollama does not answer."""
+        provider, _, model = name.partition(":")
+        if provider != "ollama":
+            return
+        models = await self._list()
+        if model not in models and f"{model}:latest" not in models:
+            raise ModelFault(
+                ErrorCode.MODEL_UNAVAILABLE,
+                f"Ollama at {self.ollama_url} has no {model!r}. Get it with `ollama pull {model}`.",
+            )
+
     async def _ollama(self) -> str | None:
         """The first model that Ollama lists."""
         if self.ollama_host is not None:
