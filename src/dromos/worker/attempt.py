@@ -144,9 +144,9 @@ class AttemptRunner:
             for task in (engine, saver):
                 task.cancel()
             ended, _ = await asyncio.wait({engine, saver}, timeout=self.stop_deadline)
-            for task in ended:
-                if not task.cancelled():
-                    task.exception()  # looked at: what it says about a run that is over or not ours is no news
+            for over in ended:
+                if not over.cancelled():
+                    over.exception()  # looked at: what it says about a run that is over or not ours is no news
 
     async def _outcome(self, engine: asyncio.Task[Outcome], attempt: Attempt) -> Outcome | None:
         """What the engine came to; a write that was refused because of a stop is the stop itself, come early."""
