@@ -1,0 +1,194 @@
+"""Real servers on one PostgreSQL: starting together, taking over from each other, and a database that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dromos.testing.postgres_server import PostgresServer
+from dromos.testing.processes import ServeProcess
+from tests.faults.driver import FINAL, Person, effects, gather, open_gate, tools
+from tests.faults.test_kill import GATE, at_the_gate
+
+
+def serving(folder: Path, name: str, url: str) -> ServeProcess:
+    """A server of that name on the database; its tools are those of the folder."""
+    return ServeProcess(folder / name, database=url, ready_within=60)
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.slow(180)
+@pytest.mark.case("P134")
+async def test_six_servers_start_at_once_on_an_empty_database_and_all_of_them_serve(
+    postgres_url: str, tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    servers = [serving(tmp_path, f"s{n}", postgres_url) for n in range(6)]
+    for server in servers:
+        stack.push_async_callback(server.close)
+    await gather(*(server.start() for server in servers))
+    people = [await stack.enter_async_context(Person(server)) for server in servers]
+    for person in people:
+        assert (await person.ask("GET", "/readyz"))["status"] == "ok"
+    with psycopg.connect(postgres_url) as database:
+        assert len(database.execute("SELECT version_num FROM alembic_version").fetchall()) == 1
+    assert len((await people[0].ask("GET", "/v1/workers"))["items"]) == 6
+
+    conversations = await gather(*(person.conversation() for person in people))
+    runs = await gather(
+        *(person.say(c, f"!say {n}") for n, (person, c) in enumerate(zip(people, conversations, strict=True)))
+    )
+    for number, (person, run) in enumerate(zip(people[1:] + people[:1], runs, strict=True)):
+        ended = await person.end(run["run"]["id"])  # seen from another server than it was sent to
+        assert (ended["status"], ended["line"]) == ("completed", str(number))
+
+
+@pytest.mark.slow(120)
+@pytest.mark.case("P73")
+async def test_twenty_messages_at_once_through_two_servers_run_one_by_one_in_the_order_of_acceptance(
+    postgres_url: str, tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    first = await stack.enter_async_context(serving(tmp_path, "a", postgres_url))
+    second = await stack.enter_async_context(serving(tmp_path, "b", postgres_url))
+    people = [await stack.enter_async_context(Person(server)) for server in (first, second)]
+    conversation = await people[0].conversation()
+
+    async def send(number: int) -> int:
+        answer = await people[number % 2].http.post(
+            f"/v1/conversations/{conversation}/messages", json={"content": f"!say answer {number}"}
+        )
+        return answer.status_code
+
+    statuses = await gather(*(send(number) for number in range(20)))
+    assert sorted(statuses) == [201] + [202] * 19
+    ended: list[str] = []
+    live: set[str] = set()
+    async for one in people[1].events(0):
+        if one.get("event") != "run.status":
+            continue
+        run = one["data"]["payload"]["run"]
+        if run["status"] in FINAL:
+            ended.append(run["id"])
+            live.discard(run["id"])
+        else:
+            live.add(run["id"])
+        assert len(live) <= 1, "one run at a time"
+        if len(ended) == 20:
+            break
+    page = await people[0].ask("GET", f"/v1/conversations/{conversation}/messages?limit=200")
+    texts = [m["content"] for m in page["items"] if m["kind"] != "run"]
+    asked, answered = texts[0::2], texts[1::2]
+    assert len(asked) == 20 and answered == [text.removeprefix("!say ") for text in asked]
+    runs = (await people[0].ask("GET", f"/v1/runs?conversation_id={conversation}&limit=200"))["items"]
+    assert [run["id"] for run in reversed(runs)] == ended
+
+
+@pytest.mark.slow(120)
+@pytest.mark.case("P04", "P10")
+async def test_a_run_without_any_lease_is_taken_over_by_one_of_two_servers_and_carried_out_once(
+    postgres_url: str, tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    tools(tmp_path)
+    dead = await stack.enter_async_context(serving(tmp_path, "dead", postgres_url))
+    somebody = await stack.enter_async_context(Person(dead))
+    conversation = await somebody.conversation()
+    script = f'{GATE}\n!call t__count {{"label": "once"}}\n!say done'
+    run_id = (await somebody.say(conversation, script))["run"]["id"]
+    await at_the_gate(somebody, conversation)
+    dead.kill()
+    await dead.wait_exit()
+    with psycopg.connect(postgres_url) as database:
+        database.execute("DELETE FROM leases")
+
+    others = [serving(tmp_path, name, postgres_url) for name in ("b", "c")]
+    for server in others:
+        stack.push_async_callback(server.close)
+    await gather(*(server.start() for server in others))
+    person = await stack.enter_async_context(Person(others[0]))
+    again = await person.run(run_id)
+    assert (again["status"], again["attempt"], again["crashes"]) == ("running", 2, 1)
+    open_gate(tmp_path, "g")
+    assert (await person.end(run_id))["status"] == "completed"
+    assert [effect["label"] for effect in effects(tmp_path)] == ["once"]
+
+
+@pytest.mark.slow(120)
+@pytest.mark.case("P107")
+async def test_connections_that_are_cut_during_a_model_call_do_not_fail_the_run(
+    postgres_url: str, tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    server = await stack.enter_async_context(serving(tmp_path, "data", postgres_url))
+    person = await stack.enter_async_context(Person(server))
+    conversation = await person.conversation()
+    posted = await person.say(conversation, "!tokens 3\n!silent 3\n!say and on")
+    await person.seen(lambda one: one.get("event") == "run.text", focus=conversation)
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        cut = database.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ).fetchone()
+    assert cut is not None and cut[0] >= 3, "writers, readers and the listener"
+
+    ended = await person.end(posted["run"]["id"])
+    assert (ended["status"], ended["attempt"], ended["crashes"]) == ("completed", 1, 0)
+    following = await person.say(conversation, "!say heard")
+    assert (await person.end(following["run"]["id"]))["line"] == "heard"
+
+
+@pytest.mark.slow(120)
+@pytest.mark.case("P63")
+async def test_without_its_database_a_server_refuses_and_is_there_again_when_the_database_is(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    postgres = PostgresServer()
+    stack.callback(postgres.close)
+    postgres.start()
+    url = postgres.url(postgres.create_database())
+    server = serving(tmp_path, "data", url)
+    stack.push_async_callback(server.close)
+    await server.start()
+    person = await stack.enter_async_context(Person(server))
+    conversation = await person.conversation()
+
+    postgres.stop()
+    missing = await person.ask("GET", "/readyz", 503)
+    assert missing["code"] == "store_unavailable" and missing["detail"]
+    refused = await person.say(conversation, "!say lost?", 503)
+    assert refused["code"] == "store_unavailable"
+    assert server.running and list((tmp_path / "data").glob("*.db*")) == [], "it never falls back"
+
+    postgres.start()
+    poll = asyncio.Event()
+
+    async def ready() -> bool:
+        return (await person.http.get("/readyz")).status_code == 200
+
+    async with asyncio.timeout(30):
+        while not await ready():
+            asyncio.get_running_loop().call_later(0.1, poll.set)
+            await poll.wait()
+            poll.clear()
+    posted = await person.say(conversation, "!say back again")
+    assert (await person.end(posted["run"]["id"]))["line"] == "back again"
+
+
+@pytest.mark.slow(60)
+@pytest.mark.case("P63")
+async def test_a_server_whose_database_cannot_be_reached_does_not_start_and_says_the_cure(
+    tmp_path: Path,
+) -> None:
+    server = serving(tmp_path, "data", "postgresql://nobody:hidden@127.0.0.1:9/none")
+    with pytest.raises(AssertionError):
+        await server.start()
+    assert server.returncode == 1
+    assert "start the database server" in server.logs() and "hidden" not in server.logs()
+    assert not list(tmp_path.rglob("*.db"))
