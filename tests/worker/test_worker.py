@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dromos.domain.errors import LeaseLost
+from dromos.domain.errors import LeaseLost, StoreUnavailable
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Run
 from dromos.domain.statuses import RunStatus
@@ -64,7 +64,7 @@ async def test_a_stop_cuts_the_engine_and_the_run_ends_cancelled(stage: Stage) -
     _, run_id, _ = await stage.post("hello")
     await within(5, puppet.began.wait())
     cancelled = await stage.lifecycle.request_cancel(USER, run_id)
-    assert cancelled.run.status is RunStatus.CANCELLING
+    assert cancelled.status is RunStatus.CANCELLING
     run = await stage.end(run_id)
     assert run.status is RunStatus.CANCELLED
     assert run.stop is not None and run.stop.outcome == "acknowledged"
@@ -211,6 +211,28 @@ async def test_a_lost_lease_stops_the_attempts_and_the_worker_goes_on_as_a_new_i
     await stage.store.write(lambda tx: tx.remove(Table.LEASES, {"owner_id": first}))
     run = await stage.end(run_id)
     assert run.status is RunStatus.COMPLETED and run.crashes == 1
+    assert worker.owner_id not in ("", first)
+
+
+async def test_a_worker_whose_store_is_away_when_it_takes_a_new_incarnation_tries_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, _ = await stage.worker(finish, lease=3.0)
+    register, away, back = stage.lifecycle.register_owner, asyncio.Event(), asyncio.Event()
+
+    async def away_once(*owner: Any) -> None:
+        if not away.is_set():
+            away.set()
+            raise StoreUnavailable("the database is away: start it")
+        await register(*owner)
+        back.set()
+
+    monkeypatch.setattr(stage.lifecycle, "register_owner", away_once)
+    first = worker.owner_id
+    await stage.store.write(lambda tx: tx.remove(Table.LEASES, {"owner_id": first}))
+    await within(10, back.wait(), "a new incarnation")
+    _, run_id, _ = await stage.post("hello")
+    assert (await stage.end(run_id)).status is RunStatus.COMPLETED
     assert worker.owner_id not in ("", first)
 
 

@@ -128,19 +128,12 @@ class Worker:
         self._loops = []
 
     async def _incarnate(self) -> None:
-        self.owner_id = self._ids.new()
-        lease = self._options.lease
-        await self._lifecycle.register_owner(
-            self.owner_id, "worker", socket.gethostname(), os.getpid(), lease
-        )
+        """Take a new incarnation. Its id counts once its lease is stored: without one it could claim nothing."""
+        owner_id, lease = self._ids.new(), self._options.lease
+        await self._lifecycle.register_owner(owner_id, "worker", socket.gethostname(), os.getpid(), lease)
+        self.owner_id = owner_id
         if lease is not None and self._keeper is not None:
-            self._heartbeat = Heartbeat(
-                self._keeper,
-                self.owner_id,
-                lease,
-                self._clock,
-                self._report_lease_lost,
-            )
+            self._heartbeat = Heartbeat(self._keeper, owner_id, lease, self._clock, self._report_lease_lost)
             self._heartbeat.start()
 
     def _report_lease_lost(self) -> None:
@@ -173,8 +166,10 @@ class Worker:
 
     async def _claim(self) -> None:
         while not self._closing.is_set() and (free := self._options.slots - len(self._running)) > 0:
-            asked = min(free, CLAIM_AT_ONCE)
-            claimed = await self._lifecycle.claim(self.owner_id, None, asked, self._composers())
+            asked, owner_id = min(free, CLAIM_AT_ONCE), self.owner_id
+            claimed = await self._lifecycle.claim(owner_id, None, asked, self._composers())
+            if self.owner_id != owner_id:
+                return  # that incarnation ended meanwhile; the reaper takes what it claimed
             for one in claimed:
                 self._begin(one)
             if len(claimed) < asked:
