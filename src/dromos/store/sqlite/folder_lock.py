@@ -51,7 +51,7 @@ class DataFolderLock:
             raise StoreUnavailable(
                 f"the data folder {self.path.parent} cannot be locked ({error.strerror}): use a local disk"
             ) from error
-        with suppress(OSError):  # the number only helps who is refused: a full disk takes it from them, not the lock
+        with suppress(OSError):  # the number only helps who is refused; a full disk does not cost the lock
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
