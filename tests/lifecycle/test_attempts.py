@@ -262,7 +262,7 @@ async def test_while_a_run_stops_only_what_belongs_to_the_stop_is_written(world:
         await recorder.write(lambda tx, run: None)
     assert (await recorder.write(lambda tx, run: run.status, while_cancelling=True)) is RunStatus.CANCELLING
     snapshot = DocumentSnapshot(claimed.run.id, 5, {"text": {"message_id": "m", "length": 1, "content": "x"}})
-    await world.lifecycle.save_document(claimed.fence, snapshot, usage={"input": 1})
+    await world.lifecycle.save_document(claimed.fence, snapshot)
     run = await world.lifecycle.note_waiting_for(claimed.fence, "send_mail", 15)
     assert run.stop is not None and run.stop.waiting_for is not None
     assert run.stop.waiting_for["tool"] == "send_mail"

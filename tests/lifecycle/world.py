@@ -100,7 +100,7 @@ class World:
         return out[-1]
 
     async def cancel(self, run_id: str) -> Run:
-        return (await self.lifecycle.request_cancel(USER, run_id)).run
+        return await self.lifecycle.request_cancel(USER, run_id)
 
     # --- owners
 

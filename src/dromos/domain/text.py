@@ -45,9 +45,14 @@ def clean_json(value: Any) -> tuple[Any, bool]:
     return value, False
 
 
+def first_line(text: str) -> str:
+    """The first line that is not blank, without the space around it; '' where there is none."""
+    return next((part.strip() for part in text.splitlines() if part.strip()), "")
+
+
 def title_of(text: str, limit: int = 60) -> str:
     """A conversation's first title: the first line of its first message, cut at a word."""
-    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
+    line = first_line(text)
     if len(line) <= limit:
         return line
     return line[:limit].rsplit(" ", 1)[0].rstrip(" ,;:.") + "…"

@@ -16,8 +16,9 @@ from typing import Any
 from dromos.domain.events import EventType
 from dromos.domain.runs import Run
 from dromos.domain.statuses import RunStatus, TriggerStatus
-from dromos.lifecycle.change import OPEN_FOLLOWUPS, Change, Conversation
-from dromos.ports.store import In, Row, Table
+from dromos.lifecycle.change import Change, Conversation
+from dromos.lifecycle.waiting import open_followups, open_requests
+from dromos.ports.store import Row
 from dromos.wire.shapes import conversation_json, followup_json, message_json, moment, request_json, run_json
 
 
@@ -26,14 +27,10 @@ def run_status(change: Change, conversation: Conversation | None, run: Run) -> N
     if conversation is not None:
         followups = change.followups(conversation)
     else:
-        followups = change.tx.find(
-            Table.RUN_FOLLOWUPS,
-            {"conversation_id": run.conversation_id, "status": In(OPEN_FOLLOWUPS)},
-            order=("position", "id"),
-        )
+        followups = open_followups(change.tx, run.conversation_id)
     requests: list[Row] = []
     if run.status is RunStatus.WAITING_INPUT:
-        requests = open_requests(change, run)
+        requests = open_requests(change.tx, run.id)
     owner = None
     if run.owner_kind is not None:
         owner = {"kind": run.owner_kind, "seen_at": moment(change.now), "takeover_at": None}
@@ -46,10 +43,6 @@ def run_status(change: Change, conversation: Conversation | None, run: Run) -> N
     if run.is_final and conversation is not None:
         payload["conversation"] = conversation_json(conversation.row, run.status)
     change.emit(run.user_id, EventType.RUN_STATUS, run.conversation_id, payload, run)
-
-
-def open_requests(change: Change, run: Run) -> list[Row]:
-    return change.tx.find(Table.REQUESTS, {"run_id": run.id, "status": "open"}, order=("opened_at", "id"))
 
 
 def message_created(change: Change, conversation: Conversation, message: Row, run: Run | None) -> None:

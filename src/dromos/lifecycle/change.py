@@ -14,11 +14,10 @@ from typing import Any
 from dromos.domain.events import EventDraft, EventType
 from dromos.domain.runs import Run
 from dromos.lifecycle.contract import Policy
+from dromos.lifecycle.waiting import open_followups
 from dromos.ports.clock import Ids
-from dromos.ports.store import In, Row, Table, Tx
+from dromos.ports.store import Row, Table, Tx
 from dromos.ports.wakeup import user_topic
-
-OPEN_FOLLOWUPS = ("waiting", "held")
 
 
 class Conversation:
@@ -130,11 +129,7 @@ class Change:
     def followups(self, conversation: Conversation) -> list[Row]:
         """The waiting and held follow-ups, in order; the rows are this transaction's own view and may be changed."""
         if conversation.followups is None:
-            conversation.followups = self.tx.find(
-                Table.RUN_FOLLOWUPS,
-                {"conversation_id": conversation.id, "status": In(OPEN_FOLLOWUPS)},
-                order=("position", "id"),
-            )
+            conversation.followups = open_followups(self.tx, conversation.id)
         return conversation.followups
 
     # --- what devices and owners are told

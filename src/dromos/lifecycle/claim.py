@@ -16,6 +16,7 @@ from dromos.domain.text import clean_json
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Claimed
 from dromos.lifecycle.history import input_messages, unlogged
+from dromos.lifecycle.owners import is_valid
 from dromos.lifecycle.transition import transition
 from dromos.ports.agent import InputMessage
 from dromos.ports.store import In, Row, Table, Tx
@@ -36,7 +37,7 @@ def claim(
     store's thread: they compute and do nothing else.
     """
     lease = change.tx.first(Table.LEASES, {"owner_id": owner_id})
-    if lease is None or (lease["lease_until"] is not None and lease["lease_until"] <= change.now):
+    if lease is None or not is_valid(lease, change.now):
         return []
     kind = OwnerKind(lease["kind"])
     claimed = [

@@ -93,14 +93,6 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
-    """`accepted`: this stop (or an earlier one) was accepted; the run may not have ended yet."""
-
-    run: Run
-    accepted: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Claimed:
     """A run that now belongs to the owner. `composed` says whether its one engine input is stored already."""
 

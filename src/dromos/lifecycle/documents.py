@@ -44,16 +44,10 @@ def facts_of(snapshot: DocumentSnapshot) -> dict[str, Any]:
     return facts
 
 
-def keep_document(
-    tx: Tx, run: Run, snapshot: DocumentSnapshot, usage: dict[str, int] | None, model: str | None
-) -> None:
+def keep_document(tx: Tx, run: Run, snapshot: DocumentSnapshot) -> None:
+    """The row of the document, and what the run's row repeats of it."""
     save_document(tx, run, snapshot)
-    facts = facts_of(snapshot)
-    if usage is not None:
-        facts["usage"] = usage
-    if model is not None:
-        facts["model_used"] = model
-    tx.change(Table.RUNS, {"id": run.id}, facts)
+    tx.change(Table.RUNS, {"id": run.id}, facts_of(snapshot))
 
 
 def note_tries(tx: Tx, run: Run, tries: Mapping[str, int]) -> None:

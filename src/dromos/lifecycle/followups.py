@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from dromos.domain.errors import VersionConflict
-from dromos.domain.reasons import Reason
 from dromos.domain.statuses import FollowupStatus, RunStatus
 from dromos.domain.text import clean_json
-from dromos.lifecycle import announce
-from dromos.lifecycle.change import OPEN_FOLLOWUPS, Change, Conversation
+from dromos.lifecycle import announce, succession
+from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.contract import Posted
-from dromos.lifecycle.starting import Begin, options_from
-from dromos.lifecycle.submit import begin_with, last_run
+from dromos.lifecycle.submit import last_run, settle_open_end
 from dromos.lifecycle.succession import rewrite
+from dromos.lifecycle.waiting import OPEN_FOLLOWUPS
 from dromos.ports.store import Row
 from dromos.wire.shapes import followup_json
 
@@ -72,22 +71,9 @@ def send_followup(change: Change, conversation: Conversation, row: Row, default_
             others.sort(key=lambda other: (other["position"], other["id"]))
             announce.followup_changed(change, row, last)
         return Posted(conversation.row, followup=row)
-    change.followups(conversation).remove(row)
-    options = options_from(row["run_options"])
-    agent = options.agent or conversation.row["agent"] or default_agent
-    begin = Begin(Reason.CREATED_FROM_FOLLOWUP, agent, options, content=row["content"])
-    posted = begin_with(change, conversation, last, begin)
-    if posted.run is None or posted.message is None:
-        raise AssertionError("a message without a live run starts one")
-    rewrite(
-        change,
-        row,
-        status=FollowupStatus.APPLIED.value,
-        run_id=posted.run.id,
-        message_id=posted.message["id"],
-    )
-    announce.followup_changed(change, row, posted.run)
-    return Posted(conversation.row, message=posted.message, run=posted.run, followup=row)
+    settle_open_end(change, conversation, last)
+    run, message = succession.apply(change, conversation, row, conversation.row["agent"] or default_agent)
+    return Posted(conversation.row, message=message, run=run, followup=row)
 
 
 def _must_be_open(row: Row) -> None:

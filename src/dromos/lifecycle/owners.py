@@ -6,7 +6,7 @@ such a lease never expires, and every other worker incarnation is known to be de
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from dromos.lifecycle.change import Change
 from dromos.ports.store import Ne, Row, Table
@@ -31,6 +31,11 @@ def register_owner(change: Change, owner_id: str, kind: str, host: str, pid: int
         },
     )
     change.wake(WORK)
+
+
+def is_valid(lease: Row, now: datetime) -> bool:
+    """True where a lease holds at `now`, the database's time."""
+    return lease["lease_until"] is None or bool(lease["lease_until"] > now)
 
 
 def retire_owner(change: Change, owner_id: str) -> None:

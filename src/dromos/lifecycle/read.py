@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from dromos.domain.errors import Invalid
 from dromos.domain.runs import Run
 from dromos.domain.statuses import LIVE
-from dromos.lifecycle.change import OPEN_FOLLOWUPS
 from dromos.lifecycle.contract import ConversationView, EventPage, Figures
 from dromos.lifecycle.delete import ERASED
+from dromos.lifecycle.owners import is_valid
 from dromos.lifecycle.resume import continuation
 from dromos.lifecycle.scope import no_such, own_conversation, own_run
+from dromos.lifecycle.waiting import open_followups
+from dromos.lifecycle.waiting import open_requests as requests_of
 from dromos.ports.store import Gt, In, Lt, Ne, ReadTx, Row, Table
 from dromos.wire.shapes import (
     conversation_json,
@@ -23,6 +25,7 @@ from dromos.wire.shapes import (
     server_part,
 )
 
+T = TypeVar("T")
 _SHOWN = {"hidden": False, "ns": "", "pending_of": None, "role": Ne("system")}
 
 
@@ -37,8 +40,8 @@ def conversation(tx: ReadTx, user_id: str, conversation_id: str, limit: int) -> 
         last_run=last,
         messages=page,
         runs=live,
-        requests=_open_requests(tx, live[0]) if live else [],
-        followups=_open_followups(tx, conversation_id),
+        requests=requests_of(tx, live[0].id) if live else [],
+        followups=open_followups(tx, conversation_id),
         seq=user["last_seq"] if user else 0,
         continuation=continuation(tx, last),
         before=before,
@@ -73,8 +76,18 @@ def conversations(
     tx: ReadTx, user_id: str, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Newest change first; the runs, questions and seen marks of the page are looked up together."""
+
+    def find(where: Mapping[str, Any], most: int) -> list[Row]:
+        return tx.find(Table.CONVERSATIONS, where, order=("-updated_at", "-id"), limit=most)
+
     mine = {"user_id": user_id, "state": "open"}
-    rows = _page(tx, Table.CONVERSATIONS, mine, "updated_at", limit, cursor)
+    if cursor is None:
+        rows = find(mine, limit + 1)
+    else:
+        mark = tx.first(Table.CONVERSATIONS, {"user_id": user_id, "id": cursor})
+        if mark is None:
+            raise Invalid("This cursor names nothing of yours; leave it out to start at the newest.")
+        rows = _behind(find, mine, "updated_at", mark["updated_at"], cursor, limit + 1)
     page = rows[:limit]
     last_ids = [row["last_run_id"] for row in page if row["last_run_id"]]
     runs = {run.id: run for run in tx.find_runs({"id": In(last_ids)})} if last_ids else {}
@@ -104,22 +117,24 @@ def _seen_at(tx: ReadTx, user_id: str, page: Sequence[Row]) -> Mapping[int, Any]
     return {row["seq"]: row["at"] for row in rows}
 
 
-def _page(
-    tx: ReadTx, table: Table, where: Mapping[str, Any], time: str, limit: int, cursor: str | None
-) -> list[Row]:
-    """`limit` + 1 rows behind the row with id `cursor`, newest `time` first."""
-    order = (f"-{time}", "-id")
-    if cursor is None:
-        return tx.find(table, where, order=order, limit=limit + 1)
-    owner = {key: where[key] for key in ("user_id",)}
-    mark = tx.first(table, {**owner, "id": cursor})
-    if mark is None:
-        raise Invalid("This cursor names nothing of yours; leave it out to start at the newest.")
-    same = {**where, time: mark[time], "id": Lt(cursor)}
-    rows = tx.find(table, same, order=order, limit=limit + 1)
-    if len(rows) <= limit:
-        rows += tx.find(table, {**where, time: Lt(mark[time])}, order=order, limit=limit + 1 - len(rows))
-    return rows
+def _behind(
+    find: Callable[[Mapping[str, Any], int], list[T]],
+    where: Mapping[str, Any],
+    time: str,
+    mark: Any,
+    cursor: str,
+    most: int,
+) -> list[T]:
+    """Up to `most` of what `find` gives, newest `time` first, behind the one with id `cursor` and time `mark`."""
+    found = find({**where, time: mark, "id": Lt(cursor)}, most)
+    if len(found) < most:
+        found += find({**where, time: Lt(mark)}, most - len(found))
+    return found
+
+
+def _being_deleted(tx: ReadTx, user_id: str) -> set[str]:
+    rows = tx.find(Table.CONVERSATIONS, {"user_id": user_id, "state": "deleting"}, columns=("id",))
+    return {row["id"] for row in rows}
 
 
 def runs(
@@ -130,27 +145,24 @@ def runs(
     limit: int,
     cursor: str | None,
 ) -> tuple[list[Run], str | None]:
+    def find(where: Mapping[str, Any], most: int) -> list[Run]:
+        return tx.find_runs(where, order=("-created_at", "-id"), limit=most)
+
     where: dict[str, Any] = {"user_id": user_id}
     if statuses:
         where["status"] = In(list(statuses))
     if conversation_id is not None:
         own_conversation(tx, user_id, conversation_id)
         where["conversation_id"] = conversation_id
-    order = ("-created_at", "-id")
     if cursor is None:
-        found = tx.find_runs(where, order=order, limit=limit + 1)
+        found = find(where, limit + 1)
     else:
         mark = tx.load_run(cursor)
         if mark is None or mark.user_id != user_id:
             raise Invalid("This cursor names none of your runs; leave it out to start at the newest.")
-        same = {**where, "created_at": mark.created_at, "id": Lt(cursor)}
-        found = tx.find_runs(same, order=order, limit=limit + 1)
-        if len(found) <= limit:
-            older = {**where, "created_at": Lt(mark.created_at)}
-            found += tx.find_runs(older, order=order, limit=limit + 1 - len(found))
+        found = _behind(find, where, "created_at", mark.created_at, cursor, limit + 1)
     page = found[:limit]
-    doomed = tx.find(Table.CONVERSATIONS, {"user_id": user_id, "state": "deleting"}, columns=("id",))
-    gone = {row["id"] for row in doomed}
+    gone = _being_deleted(tx, user_id)
     next_cursor = page[-1].id if len(found) > limit else None
     return [run for run in page if run.conversation_id not in gone], next_cursor
 
@@ -172,8 +184,8 @@ def run_events(tx: ReadTx, user_id: str, run_id: str) -> list[Row]:
 
 def document(tx: ReadTx, user_id: str, run_id: str) -> tuple[Run, dict[str, Any], Row | None]:
     run = own_run(tx, user_id, run_id)
-    requests = [request_json(row) for row in _open_requests(tx, run)]
-    followups = [followup_json(row) for row in _open_followups(tx, run.conversation_id)]
+    requests = [request_json(row) for row in requests_of(tx, run_id)]
+    followups = [followup_json(row) for row in open_followups(tx, run.conversation_id)]
     part = server_part(run_json(run), requests, followups, _owner(tx, run))
     return run, part, tx.first(Table.RUN_DOCUMENTS, {"run_id": run_id})
 
@@ -213,8 +225,7 @@ def request(tx: ReadTx, user_id: str, request_id: str) -> Row:
 def open_requests(tx: ReadTx, user_id: str) -> list[Row]:
     """The person's open questions over all conversations, oldest first."""
     rows = tx.find(Table.REQUESTS, {"user_id": user_id, "status": "open"}, order=("opened_at", "id"))
-    doomed = tx.find(Table.CONVERSATIONS, {"user_id": user_id, "state": "deleting"}, columns=("id",))
-    gone = {row["id"] for row in doomed}
+    gone = _being_deleted(tx, user_id)
     return [row for row in rows if row["conversation_id"] not in gone]
 
 
@@ -231,7 +242,7 @@ def owners(tx: ReadTx) -> list[Row]:
     """Leases that are valid now, by the database's clock, oldest incarnation first."""
     now = tx.now()
     rows = tx.find(Table.LEASES, {}, order=("started_at", "owner_id"))
-    return [row for row in rows if row["lease_until"] is None or row["lease_until"] >= now]
+    return [row for row in rows if is_valid(row, now)]
 
 
 def figures(tx: ReadTx) -> Figures:
@@ -248,12 +259,3 @@ def figures(tx: ReadTx) -> Figures:
     waited = max(((now - since).total_seconds() for since in due), default=0.0)
     events = sum(row["last_seq"] for row in tx.find(Table.USERS, {}, columns=("last_seq",)))
     return Figures(live, len(owners(tx)), max(waited, 0.0), events)
-
-
-def _open_requests(tx: ReadTx, run: Run) -> list[Row]:
-    return tx.find(Table.REQUESTS, {"run_id": run.id, "status": "open"}, order=("opened_at", "id"))
-
-
-def _open_followups(tx: ReadTx, conversation_id: str) -> list[Row]:
-    where = {"conversation_id": conversation_id, "status": In(OPEN_FOLLOWUPS)}
-    return tx.find(Table.RUN_FOLLOWUPS, where, order=("position", "id"))

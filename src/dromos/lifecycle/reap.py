@@ -18,6 +18,7 @@ from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Policy
 from dromos.lifecycle.delete import erase
 from dromos.lifecycle.history import head_checkpoint, thread_state
+from dromos.lifecycle.owners import is_valid
 from dromos.lifecycle.transition import transition
 from dromos.ports.store import In, Le, ReadTx, Table, Tx
 
@@ -108,9 +109,7 @@ def _has_live_owner(change: Change, run: Run) -> bool:
     if run.owner_id is None:
         return False
     lease = change.tx.first(Table.LEASES, {"owner_id": run.owner_id})
-    if lease is None:
-        return False
-    return lease["lease_until"] is None or bool(lease["lease_until"] > change.now)
+    return lease is not None and is_valid(lease, change.now)
 
 
 def _calls_without_result(change: Change, run: Run) -> tuple[str, ...]:

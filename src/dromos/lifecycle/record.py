@@ -32,12 +32,7 @@ def fenced(run: Run | None, fence: Fence, *, while_cancelling: bool) -> Run:
 
 def lock_owned(change: Change, fence: Fence) -> tuple[Conversation, Run]:
     """The run of `fence` and its conversation, locked in the lock order, running or cancelling."""
-    conversation_id = fence.conversation_id
-    if conversation_id is None:
-        conversation_id = fenced(
-            change.tx.load_run(fence.run_id), fence, while_cancelling=True
-        ).conversation_id
-    conversation = change.lock_conversation(conversation_id)
+    conversation = change.lock_conversation(_conversation_of(change.tx, fence))
     run = fenced(change.tx.lock_run(fence.run_id), fence, while_cancelling=True)
     if conversation is None:
         raise LeaseLost(f"the conversation of run {run.id} is gone")

@@ -32,7 +32,6 @@ from dromos.lifecycle.change import Change
 from dromos.lifecycle.claim import Compose
 from dromos.lifecycle.contract import (
     Answer,
-    Cancelled,
     Claimed,
     ConversationView,
     Encode,
@@ -184,8 +183,10 @@ class Lifecycle:
 
     async def request_cancel(
         self, user_id: str, run_id: str, *, by: str = "user", comment: str | None = None
-    ) -> Cancelled:
-        def operation(change: Change) -> Cancelled:
+    ) -> Run:
+        """The run with its accepted stop; it may not have ended yet."""
+
+        def operation(change: Change) -> Run:
             return cancel.request_cancel(change, user_id, run_id, by=by, comment=comment)
 
         while True:
@@ -264,18 +265,10 @@ class Lifecycle:
     def recorder(self, fence: Fence) -> Recorder:
         return FencedRecorder(self.store, fence, self.meter)
 
-    async def save_document(
-        self,
-        fence: Fence,
-        snapshot: DocumentSnapshot,
-        *,
-        usage: dict[str, int] | None = None,
-        model: str | None = None,
-    ) -> None:
-        def operation(tx: Tx, run: Run) -> None:
-            documents.keep_document(tx, run, snapshot, usage, model)
-
-        await self.recorder(fence).write(operation, while_cancelling=True)
+    async def save_document(self, fence: Fence, snapshot: DocumentSnapshot) -> None:
+        await self.recorder(fence).write(
+            lambda tx, run: documents.keep_document(tx, run, snapshot), while_cancelling=True
+        )
 
     async def note_tries(self, fence: Fence, tries: dict[str, int]) -> None:
         await self.recorder(fence).write(lambda tx, run: documents.note_tries(tx, run, tries))

@@ -88,17 +88,17 @@ def post_message(
     begin = Begin(Reason.CREATED, agent, post.options, content=content)
     if last is not None and not last.is_final:
         return _while_busy(change, conversation, last, post, begin)
-    return begin_with(change, conversation, last, begin)
+    settle_open_end(change, conversation, last)
+    run, message = start_run(change, conversation, begin)
+    return Posted(conversation.row, message=message, run=run)
 
 
-def begin_with(change: Change, conversation: Conversation, last: Run | None, begin: Begin) -> Posted:
-    """The message starts its run. An end that was left open is put in order first."""
+def settle_open_end(change: Change, conversation: Conversation, last: Run | None) -> None:
+    """An end that was left open for Continue is put in order, because a message starts the next run instead."""
     if last is not None and ended_open(last):
         interrupted = settle(change, conversation, last)
         if interrupted is not None:
             announce.message_created(change, conversation, interrupted, None)
-    run, message = start_run(change, conversation, begin)
-    return Posted(conversation.row, message=message, run=run)
 
 
 def _while_busy(
@@ -115,10 +115,9 @@ def _while_busy(
         if locked.status is not RunStatus.CANCELLING:
             live = transition(change, conversation, locked, Supersede(), start_next=False)
             if live.is_final:
-                posted = begin_with(change, conversation, live, begin)
-                if posted.run is not None:
-                    succession.pass_on(change, conversation, posted.run)
-                return posted
+                run, message = start_run(change, conversation, begin)
+                succession.pass_on(change, conversation, run)
+                return Posted(conversation.row, message=message, run=run)
             front = True
         else:
             live = locked

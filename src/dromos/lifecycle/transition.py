@@ -17,11 +17,12 @@ from dromos.domain.errors import Refusal
 from dromos.domain.machine import Command, decide
 from dromos.domain.runs import Run
 from dromos.domain.statuses import TRIGGER_STATUS, RunStatus
-from dromos.domain.text import text_of
+from dromos.domain.text import first_line, text_of
 from dromos.lifecycle import announce, succession
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.history import head_checkpoint, last_answer
 from dromos.lifecycle.repair import complete_calls, settle
+from dromos.lifecycle.waiting import open_requests
 from dromos.ports.store import In, Row, Table
 from dromos.ports.wakeup import WORK, run_topic
 from dromos.wire.shapes import run_json
@@ -143,7 +144,7 @@ def _may_have_requests(run: Run) -> bool:
 
 
 def _void_requests(change: Change, run: Run) -> None:
-    for request in announce.open_requests(change, run):
+    for request in open_requests(change.tx, run.id):
         request.update(status="void", version=request["version"] + 1)
         change.tx.change(
             Table.REQUESTS, {"id": request["id"]}, {"status": "void", "version": request["version"]}
@@ -171,7 +172,7 @@ def _line(run: Run, shown: Row | None) -> str | None:
     text = text_of(shown["content"]) if shown is not None else ""
     if run.status is RunStatus.FAILED and run.error_message:
         text = run.error_message
-    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
+    line = first_line(text)
     if not line:
         return None
     return line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 1].rstrip() + "…"

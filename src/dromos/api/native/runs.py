@@ -79,7 +79,7 @@ async def cancel_run(request: Request) -> Response:
     door, person, run_id = door_of(request), caller(request), decode.run_id(request)
     comment, seconds = await decode.cancel(request)
     before = await door.lifecycle.run(person.user_id, run_id)
-    run = (await door.lifecycle.request_cancel(person.user_id, run_id, comment=comment)).run
+    run = await door.lifecycle.request_cancel(person.user_id, run_id, comment=comment)
     if seconds and not run.is_final:
         run = await _ended(door, person.user_id, run_id, seconds)
     # 200 says that it has ended; a first stop that ends a waiting run at once is still an acceptance.
