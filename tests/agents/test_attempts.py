@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dromos.domain.effects import call_key
-from dromos.domain.errors import LeaseLost
+from dromos.domain.errors import LeaseLost, StoreUnavailable
 from dromos.domain.reasons import ErrorCode, Reason
-from dromos.domain.retries import RetryPolicy
+from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import RunStatus
 from dromos.ports.agent import Attempt, Drained, Failed, Finished, InputMessage, TryLater
@@ -235,6 +235,39 @@ async def test_continue_after_a_failure_adds_only_what_is_missing(room):
     assert [summary.next for summary in checkpoints] == [("__start__",), ("model",), ()]
     assert checkpoints[-1].last_message is not None
     assert checkpoints[-1].last_message["content"] == "now it works"
+
+
+class _Away:
+    """A recorder whose database is away for some of the next writes."""
+
+    def __init__(self, recorder: Any, refusals: int) -> None:
+        self.recorder, self.refusals, self.fence = recorder, refusals, recorder.fence
+
+    async def write(self, fn: Any, **how: Any) -> Any:
+        if self.recorder.writes > 0 and self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("no connection to the database: start it")
+        return await self.recorder.write(fn, **how)
+
+    async def read(self, fn: Any) -> Any:
+        return await self.recorder.read(fn)
+
+
+@pytest.mark.parametrize("refusals", [1, 4, 5])
+async def test_a_database_that_comes_back_costs_the_run_nothing(room, refusals):
+    await room.conversation()
+    quick = {code: replace(policy, delays=(0.01,)) for code, policy in DEFAULT_POLICIES.items()}
+    agent = assistant(room.store, policies=quick)
+    run, recorder = await room.run()
+
+    outcome = await agent.attempt(attempt_of(run, _Away(recorder, refusals), agent, "!say still here"))
+
+    if refusals == 5:
+        assert outcome == Failed(ErrorCode.INTERNAL, "no connection to the database: start it")
+        assert await agent.pending("c1") == ("__start__",)
+    else:
+        assert outcome == Finished()
+        assert await said(room) == [("user", "!say still here"), ("assistant", "still here")]
 
 
 @pytest.mark.case("P140")

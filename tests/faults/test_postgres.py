@@ -157,7 +157,9 @@ async def test_without_its_database_a_server_refuses_and_is_there_again_when_the
     stack.push_async_callback(server.close)
     await server.start()
     person = await stack.enter_async_context(Person(server))
-    conversation = await person.conversation()
+    conversation, other = await person.conversation(), await person.conversation()
+    under_way = (await person.say(other, "!say first\n!silent 1\n!say held on"))["run"]["id"]
+    await person.seen(lambda one: one.get("event") == "run.text", focus=other)
 
     postgres.stop()
     missing = await person.ask("GET", "/readyz", 503)
@@ -179,6 +181,7 @@ async def test_without_its_database_a_server_refuses_and_is_there_again_when_the
             poll.clear()
     posted = await person.say(conversation, "!say back again")
     assert (await person.end(posted["run"]["id"]))["line"] == "back again"
+    assert (await person.end(under_way, seconds=40))["status"] == "completed"
 
 
 @pytest.mark.slow(60)

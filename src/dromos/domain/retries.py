@@ -31,6 +31,7 @@ DEFAULT_POLICIES: dict[ErrorCode, RetryPolicy] = {
     ErrorCode.MODEL_RATE_LIMITED: _MODEL_TROUBLE,
     ErrorCode.MODEL_BAD_RESPONSE: _MODEL_TROUBLE,
     ErrorCode.MODEL_UNAVAILABLE: RetryPolicy(2, (0.5,)),
+    ErrorCode.INTERNAL: RetryPolicy(5, (1.0, 2.0, 4.0, 8.0)),  # the database was away
     ErrorCode.STALLED: RetryPolicy(2, (0.0,)),
 }
 

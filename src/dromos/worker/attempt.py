@@ -134,7 +134,11 @@ class AttemptRunner:
                 if self._cut:
                     await self._cancel(engine)
                     return _result(engine) or Drained()
-                status = await self._status()
+                try:
+                    status = await self._status()
+                except Unavailable:  # nobody can tell; the engine may go on, its writes are fenced
+                    asyncio.get_running_loop().call_later(SAVE_SECONDS, self._look.set)
+                    continue
                 if status is RunStatus.CANCELLING:
                     await self._stop(engine, attempt)
                     return None
