@@ -173,6 +173,31 @@ async def test_text_that_no_database_takes_is_cleaned_and_the_answer_shows_it(
     check_problem(stop, 409, "already_ended")
 
 
+@pytest.mark.slow(60)
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_two_megabytes_are_kept_whole_and_numbers_that_are_none_are_refused(
+    start: Start, database: str, request: pytest.FixtureRequest
+) -> None:
+    address = request.getfixturevalue("postgres_url") if database == "postgres" else None
+    serving = await start(address=address)
+    conversation = await serving.conversation()
+    text = "say ü😀\u202e \\u0000 " + "0123456789abcde " * (2 * 1024 * 1024 // 16)
+    run = (await serving.send(conversation, text))["run"]
+    await serving.ended(run["id"])
+    history = (await serving.http.get(f"/v1/conversations/{conversation}/messages")).json()["items"]
+    assert history[0]["content"] == text
+    exported = (await serving.http.get(f"/v1/conversations/{conversation}/export?format=json")).json()
+    assert exported["messages"][0]["content"] == text
+
+    for number in (b"NaN", b"Infinity", b"-Infinity", b"1e999"):
+        refused = await serving.http.post(
+            f"/v1/conversations/{conversation}/messages",
+            content=b'{"content": {"n": ' + number + b"}}",
+            headers={"content-type": "application/json"},
+        )
+        check_problem(refused, 400, "validation_failed")
+
+
 async def test_a_text_of_two_megabytes_goes_through(served: Serving) -> None:
     conversation = await served.conversation()
     text = "say " + "é" * 1_000_000

@@ -180,3 +180,71 @@ async def test_an_agent_without_messages_gets_each_message_alone_and_can_be_cont
         last = json.loads(lines[-1])
         assert view["conversation"]["message_count"] == last["message_count"] == 6
         assert last["last_message"]["content"] == "one tea"
+
+
+FAULTY = """
+import threading
+from typing import Any, TypedDict
+from langgraph.graph import END, START, StateGraph
+
+class Mine(Exception):
+    pass
+
+class State(TypedDict, total=False):
+    order: str
+    receipt: Any
+
+def work(state):
+    match state["order"]:
+        case "raise":
+            raise Mine("as asked")
+        case "lock":
+            return {"receipt": threading.Lock()}
+        case "group":
+            raise ExceptionGroup("several", [ValueError("one"), Mine("two")])
+        case "nul":
+            raise Mine("with \\x00 and \\ud800")
+        case "circle":
+            return {"receipt": [float("nan"), {1: "one"}]}
+    return {"receipt": "fine"}
+
+builder = StateGraph(State)
+builder.add_node("work", work)
+builder.add_edge(START, "work")
+builder.add_edge("work", END)
+graph = builder.compile()
+"""
+
+
+@pytest.mark.slow(90)
+@pytest.mark.case("P85", "P86")
+async def test_whatever_an_agent_does_wrong_its_run_has_one_end_and_the_server_goes_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "shop.py").write_text(FAULTY)
+    (tmp_path / "dromos.toml").write_text(
+        '[agents.shop]\ngraph = "shop:graph"\ninput = "order"\noutput = "receipt"\n'
+    )
+    expected = {
+        "raise": ("failed", "Mine: as asked"),
+        "lock": ("failed", "receipt"),
+        "group": ("failed", "several"),
+        "nul": ("failed", "Mine: with \ufffd and \ufffd"),
+        "circle": ("completed", None),
+        "well": ("completed", None),
+    }
+    async with ServeProcess(tmp_path / "data") as server, Person(server) as person:
+        for order, (status, words) in expected.items():
+            shop = (await person.ask("POST", "/v1/conversations", 201, json={"agent": "shop"}))["id"]
+            run = (await person.say(shop, order))["run"]
+            ended = await person.end(run["id"])
+            assert ended["status"] == status, (order, ended)
+            if words is not None:
+                assert (ended["error_code"], ended["reason"]) == ("AGENT_FAILURE", "agent_error"), order
+                assert words in ended["error_message"], (order, ended)
+            told = (await person.ask("GET", f"/v1/runs/{run['id']}/events"))["items"]
+            ends = [e for e in told if e["type"] == "run.status" and e["payload"]["run"]["finished_at"]]
+            assert len(ends) == 1 and told[-1] == ends[0]
+            assert await person.run(run["id"]) == ends[0]["payload"]["run"]
+            following = await person.say(shop, "well")
+            assert (await person.end(following["run"]["id"]))["line"] == "fine"
