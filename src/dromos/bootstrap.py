@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dromos.ports.store import Store
     from dromos.ports.tool import Toolbox, ToolSourceHealth
     from dromos.store.migrations import Migrated
-    from dromos.store.opening import SqlStore
+    from dromos.store.sql_store import SqlStore
     from dromos.worker import Worker
 
 log = structlog.get_logger("dromos")

@@ -38,7 +38,8 @@ from dromos.ports.agent import (
     Outcome,
 )
 from dromos.store.migrations import migrate
-from dromos.store.opening import SqlStore, open_store
+from dromos.store.opening import open_store
+from dromos.store.sql_store import SqlStore
 from dromos.testing.local_http import LocalHTTP
 from dromos.testing.waiting import within
 from dromos.worker import Worker

@@ -10,7 +10,8 @@ import pytest
 
 from dromos.ports.store import LeaseKeeper, Table
 from dromos.store.migrations import migrate
-from dromos.store.opening import SqlStore, open_store
+from dromos.store.opening import open_store
+from dromos.store.sql_store import SqlStore
 from dromos.testing.postgres_server import PostgresServer
 
 pytest.register_assert_rewrite("dromos.testing.conformance")
@@ -40,7 +41,7 @@ class DatabaseBackend:
 
     async def aclose(self) -> None:
         for keeper in self._keepers:
-            keeper.close()  # type: ignore[attr-defined]
+            keeper.close()
         for store in self._opened:
             await store.aclose()
 

@@ -21,7 +21,8 @@ from dromos.lifecycle.contract import Policy, Posted, PostMessage
 from dromos.live import LiveHub, MemoryWakeup
 from dromos.ports.agent import Agent, AgentInfo, Attempt, CheckpointSummary, InputMessage, Outcome
 from dromos.ports.wakeup import user_topic
-from dromos.store.opening import SqlStore, open_store
+from dromos.store.opening import open_store
+from dromos.store.sql_store import SqlStore
 from dromos.testing.waiting import within
 from dromos.worker import Worker
 from dromos.worker.service import WorkerOptions

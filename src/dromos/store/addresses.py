@@ -17,6 +17,8 @@ import sqlalchemy as sa
 
 from dromos.domain.errors import StoreUnavailable
 
+_ADVISORY_LOCK = 0x64726F6D6F73  # "dromos"
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -42,7 +44,7 @@ class Address:
         )
 
     @contextmanager
-    def schema_connection(self, *, locked: bool, advisory_lock: int = 0) -> Iterator[sa.Connection | None]:
+    def schema_connection(self, *, locked: bool) -> Iterator[sa.Connection | None]:
         """A connection for work on the schema; rolled back unless committed.
 
         Where `locked`, no other process works on the schema until its end, and a missing file is created; else
@@ -51,7 +53,7 @@ class Address:
         if self.path is None:
             with _postgres(self.url or "") as connection:
                 if locked:
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(advisory_lock)))
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
                 yield connection
         elif locked:
             with _folder_lock(self.path), _sqlite(self.path, writing=True) as connection:

@@ -9,23 +9,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from dromos.ports.store import LeaseKeeper, Store
 from dromos.store.addresses import Address
 from dromos.store.migrations import check_schema, prepare
-from dromos.store.statistics import StoreStatistics
-
-
-class SqlStore(Store, Protocol):
-    """A store of this room: what it did so far can be read, and it knows how to renew leases."""
-
-    @property
-    def statistics(self) -> StoreStatistics: ...
-
-    def lease_keeper(self) -> LeaseKeeper:
-        """For one thread that renews a lease; the caller ends with its `close()` where it has one."""
-        ...
+from dromos.store.sql_store import SqlStore
 
 
 async def open_store(address: str | Path, *, create: bool = True) -> SqlStore:

@@ -26,7 +26,6 @@ HEAD = "0001"
 
 _VERSIONS = "dromos.store.migrations.versions"
 _VERSION_TABLE = "alembic_version"
-_ADVISORY_LOCK = 0x64726F6D6F73  # "dromos"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def migrate(address: str) -> Migrated:
 
     Raises `SchemaMismatch` for one that a newer version wrote, `StoreUnavailable` where it cannot be reached.
     """
-    with Address.parse(address).schema_connection(locked=True, advisory_lock=_ADVISORY_LOCK) as connection:
+    with Address.parse(address).schema_connection(locked=True) as connection:
         assert connection is not None
         before = _revision(connection)  # under the lock: another process may just have been here
         if before == HEAD:
