@@ -143,6 +143,7 @@ async def test_focus_sends_the_document_then_what_changes(served: Serving) -> No
     fetched = (await served.http.get(f"/v1/runs/{run['id']}/document")).json()
     assert fetched["document"]["text"]["content"] == "before after"
     assert [step["name"] for step in fetched["document"]["steps"]] == ["look"]
+    assert fetched["document"]["line"] == end.data["payload"]["run"]["line"] == "done"
 
 
 async def test_a_run_that_starts_in_the_focused_conversation_sends_its_document(served: Serving) -> None:

@@ -63,6 +63,12 @@ async def test_after_a_kill_the_run_goes_on_and_new_runs_start_at_once(
     assert [message["role"] for message in history] == ["user", None, "assistant", "tool", "assistant"]
     assert history[-1]["content"] == "through the gate"
     assert (await person.ask("GET", "/v1/runs?status=running&status=queued"))["items"] == []
+    figures = (await person.http.get("/metrics")).text
+    assert {line for line in figures.splitlines() if line.startswith("dromos_runs_live{")} == {
+        f'dromos_runs_live{{status="{status}"}} 0.0'
+        for status in ("queued", "running", "waiting_input", "cancelling")
+    }
+    assert "dromos_workers 1.0" in figures.splitlines()
 
 
 @pytest.mark.slow(120)

@@ -104,14 +104,19 @@ def view(view: ConversationView, resumable: bool) -> Json:
 
 
 def document(
-    server: Mapping[str, Any], saved: Row | None, live: DocumentSnapshot | None, least: int = 0
+    server: Mapping[str, Any], saved: Row | None, live: DocumentSnapshot | None, run: Run | None = None
 ) -> Json:
-    """The newest of what memory and the last save hold; `least` is the version of a run that has neither."""
+    """The newest of what memory and the last save hold. `run` tells the version where there is neither, and the one
+    line of an end that its agent had none for."""
     if live is not None and (saved is None or live.version >= saved["version"]):
-        return document_json(server, live.content, live.version)
-    if saved is not None:
-        return document_json(server, saved["content"], saved["version"])
-    return document_json(server, None, least)
+        made = document_json(server, live.content, live.version)
+    elif saved is not None:
+        made = document_json(server, saved["content"], saved["version"])
+    else:
+        made = document_json(server, None, run.document_version if run is not None else 0)
+    if run is not None and run.line and not made["document"]["line"]:
+        made["document"]["line"] = run.line
+    return made
 
 
 def checkpoint(summary: CheckpointSummary) -> Json:

@@ -116,7 +116,7 @@ async def read_document(request: Request) -> Response:
 async def run_document(door: Door, user_id: str, run_id: str) -> encode.Json:
     """The document now: from the memory of its home where that is here, else as it was last saved."""
     run, server, saved = await door.lifecycle.document(user_id, run_id)
-    return encode.document(server, saved, door.deps.live.snapshot(run_id), run.document_version)
+    return encode.document(server, saved, door.deps.live.snapshot(run_id), run)
 
 
 @router.get(
