@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Project:
     environ: Mapping[str, str]
     folders: tuple[Path, ...]
 
-    def enter(self, environ: dict[str, str] | Any) -> None:
+    def enter(self, environ: MutableMapping[str, str]) -> None:
         """Put folders on the import path, and variables into `environ` where they are not set yet."""
         for folder in reversed(self.folders):
             if str(folder) not in sys.path:

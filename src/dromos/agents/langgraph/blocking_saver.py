@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class BlockingSaver(BaseCheckpointSaver[int]):
-    """Mix-in: every blocking method in terms of its asynchronous twin. The class sets `loop`."""
+    """Every blocking method in terms of its asynchronous twin. Subclasses bring those, and set `loop`."""
 
     loop: asyncio.AbstractEventLoop
 

@@ -24,6 +24,7 @@ from dromos.agents.langgraph.checkpoint_rows import (
     dump,
     pack,
 )
+from dromos.agents.langgraph.message_numbers import Numbers
 from dromos.agents.langgraph.message_rows import clean, engine_columns, to_row
 from dromos.agents.langgraph.state_serde import StateSerializer
 from dromos.agents.langgraph.thread_log import Entry, Place, Ranges, ThreadLog, extend, is_message_list
@@ -160,30 +161,6 @@ class CheckpointPlan:
             "metadata": dict(self.metadata),
             "created_at": now,
         }
-
-
-class Numbers:
-    """Hands out `messages.num` of one conversation inside one transaction; locks its row at the first use."""
-
-    def __init__(self, tx: Tx, conversation_id: str) -> None:
-        self._tx = tx
-        self._where = {"id": conversation_id}
-        self._next: int | None = None
-
-    def take(self) -> int:
-        if self._next is None:
-            row = self._tx.lock(Table.CONVERSATIONS, self._where)
-            if row is None:
-                raise LookupError("the conversation of this thread is gone")
-            self._next = row["next_num"]
-        number: int = self._next
-        self._next += 1
-        return number
-
-    def save(self, **values: Any) -> None:
-        """Store where the numbers stand, with other columns, if any was taken."""
-        if self._next is not None:
-            self._tx.change(Table.CONVERSATIONS, self._where, {"next_num": self._next, **values})
 
 
 def plan(

@@ -14,7 +14,6 @@ from typing import Any, TypeGuard
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -43,7 +42,7 @@ _VERSION_BITS = 20
 _FILTER_COLUMNS = frozenset({"run_id", "source", "step"})
 
 
-class Checkpointer(BlockingSaver, BaseCheckpointSaver[int]):
+class Checkpointer(BlockingSaver):
     """Make it inside the event loop that will use it.
 
     `source` is the attempt's recorder, or a store to read only. `step_rows(checkpoint_id)` gives the rows of

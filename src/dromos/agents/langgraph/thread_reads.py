@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,6 @@ from dromos.ports.store import Ge, In, ReadTx, Row, Table
 
 MESSAGE_WRITE = "messages"
 """Type of a write whose value is messages; the bytes are {"one", "nums"}."""
-_CHUNK = 500
 _MESSAGE_COLUMNS = (
     "num",
     "id",
@@ -86,8 +85,8 @@ def _collect_inputs(tx: ReadTx, rows: ThreadRows) -> None:
         if typed is not None and typed[0] == input_reference.TYPE
         for id_ in input_reference.referred_ids(typed[1])
     }
-    for chunk in _chunks(sorted(ids)):
-        rows.inputs |= input_reference.rows_by_id(tx, rows.thread_id, list(chunk))
+    if ids:
+        rows.inputs = input_reference.rows_by_id(tx, rows.thread_id, sorted(ids))
 
 
 def _collect_blobs(tx: ReadTx, rows: ThreadRows) -> None:
@@ -96,11 +95,12 @@ def _collect_blobs(tx: ReadTx, rows: ThreadRows) -> None:
         for checkpoint, placement in rows.unpacked
         for channel in placement.blobs
     }
-    channels = sorted({channel for channel, _ in keys})
-    for versions in _chunks(sorted({version for _, version in keys})):
-        where = _of(rows, "thread_id", "checkpoint_ns") | {"channel": In(channels), "version": In(versions)}
-        for row in tx.find(Table.CHECKPOINT_BLOBS, where):
-            rows.blobs[row["channel"], row["version"]] = row
+    if not keys:
+        return
+    channels, versions = sorted({channel for channel, _ in keys}), sorted({version for _, version in keys})
+    where = _of(rows, "thread_id", "checkpoint_ns") | {"channel": In(channels), "version": In(versions)}
+    for row in tx.find(Table.CHECKPOINT_BLOBS, where):
+        rows.blobs[row["channel"], row["version"]] = row
 
 
 def _collect_log(tx: ReadTx, rows: ThreadRows) -> None:
@@ -118,15 +118,14 @@ def _collect_log(tx: ReadTx, rows: ThreadRows) -> None:
 def _collect_writes(tx: ReadTx, rows: ThreadRows) -> None:
     ids = [row["checkpoint_id"] for row in rows.checkpoints]
     nums: set[int] = set()
-    for chunk in _chunks(ids):
-        where = _of(rows, "thread_id", "checkpoint_ns") | {"checkpoint_id": In(chunk)}
-        for row in tx.find(Table.WRITES, where, order=("checkpoint_id", "task_path", "task_id", "idx")):
-            rows.writes.setdefault(row["checkpoint_id"], []).append(row)
-            if row["type"] == MESSAGE_WRITE:
-                nums.update(ormsgpack.unpackb(row["value"])["nums"])
-    for part in _chunks(sorted(nums)):
-        where = {"conversation_id": rows.thread_id, "num": In(part)}
-        for row in tx.find(Table.MESSAGES, where, columns=_MESSAGE_COLUMNS):
+    where = _of(rows, "thread_id", "checkpoint_ns") | {"checkpoint_id": In(ids)}
+    for row in tx.find(Table.WRITES, where, order=("checkpoint_id", "task_path", "task_id", "idx")):
+        rows.writes.setdefault(row["checkpoint_id"], []).append(row)
+        if row["type"] == MESSAGE_WRITE:
+            nums.update(ormsgpack.unpackb(row["value"])["nums"])
+    if nums:
+        named = {"conversation_id": rows.thread_id, "num": In(sorted(nums))}
+        for row in tx.find(Table.MESSAGES, named, columns=_MESSAGE_COLUMNS):
             rows.written[row["num"]] = row
 
 
@@ -199,8 +198,3 @@ def _written(rows: ThreadRows, write: Row, serde: StateSerializer) -> Any:
 
 def _of(rows: ThreadRows, thread: str, ns: str) -> dict[str, Any]:
     return {thread: rows.thread_id, ns: rows.ns}
-
-
-def _chunks(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    for start in range(0, len(values), _CHUNK):
-        yield values[start : start + _CHUNK]

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import ormsgpack
 
-from dromos.agents.langgraph.checkpoint_plan import Numbers
 from dromos.agents.langgraph.checkpoint_rows import blob_version, unpack
+from dromos.agents.langgraph.message_numbers import Numbers
 from dromos.agents.langgraph.thread_log import places_in
 from dromos.agents.langgraph.thread_reads import MESSAGE_WRITE
 from dromos.ports.store import NOT_NULL, In, Row, Table, Tx
-
-_CHUNK = 500
 
 
 def delete_thread(tx: Tx, thread_id: str) -> None:
@@ -25,12 +23,10 @@ def delete_thread(tx: Tx, thread_id: str) -> None:
 
 def delete_for_runs(tx: Tx, run_ids: Sequence[str]) -> None:
     """Remove the checkpoints of these runs and the writes on top of them."""
-    for start in range(0, len(run_ids), _CHUNK):
-        where = {"run_id": In(list(run_ids[start : start + _CHUNK]))}
-        columns = ("thread_id", "checkpoint_ns", "checkpoint_id")
-        for row in tx.find(Table.CHECKPOINTS, where, columns=columns):
-            tx.remove(Table.WRITES, row)
-        tx.remove(Table.CHECKPOINTS, where)
+    where = {"run_id": In(list(run_ids))}
+    for row in tx.find(Table.CHECKPOINTS, where, columns=("thread_id", "checkpoint_ns", "checkpoint_id")):
+        tx.remove(Table.WRITES, row)
+    tx.remove(Table.CHECKPOINTS, where)
 
 
 def copy_thread(tx: Tx, source: str, target: str) -> None:
@@ -86,10 +82,8 @@ def _keep_only(tx: Tx, thread_id: str, ns: str, kept: Row) -> None:
         for row in tx.find(Table.CHECKPOINTS, where, columns=("checkpoint_id",))
         if row["checkpoint_id"] != kept["checkpoint_id"]
     ]
-    for start in range(0, len(others), _CHUNK):
-        some = where | {"checkpoint_id": In(others[start : start + _CHUNK])}
-        tx.remove(Table.WRITES, some)
-        tx.remove(Table.CHECKPOINTS, some)
+    for table in (Table.WRITES, Table.CHECKPOINTS):
+        tx.remove(table, where | {"checkpoint_id": In(others)})
     inner = {"conversation_id": thread_id, "ns": ns, "hidden": True, "log_seq": NOT_NULL}
     held = {channel: set(places_in(ranges)) for channel, ranges in placement.messages.items()}
     gone = [
@@ -97,8 +91,7 @@ def _keep_only(tx: Tx, thread_id: str, ns: str, kept: Row) -> None:
         for row in tx.find(Table.MESSAGES, inner, columns=("num", "channel", "log_seq"))
         if row["log_seq"] not in held.get(row["channel"], ())
     ]
-    for start in range(0, len(gone), _CHUNK):
-        tx.remove(Table.MESSAGES, {"conversation_id": thread_id, "num": In(gone[start : start + _CHUNK])})
+    tx.remove(Table.MESSAGES, {"conversation_id": thread_id, "num": In(gone)})
 
 
 def _moved(row: Row, target: str, renumbered: dict[int, int]) -> Row:
