@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.core.errors import SchemathesisError
 
-from dromos.wire import answers, bodies
+from dromos.wire import answers, bodies, examples, lab
 from tests.api.conftest import Serving
 
 EXPECTED = {
@@ -86,6 +86,56 @@ async def test_bodies_and_answers_are_described_with_examples(idle: Serving) -> 
             model.model_validate(example)
     refs = set(_refs(document))
     assert refs <= {f"#/components/schemas/{name}" for name in schemas}
+
+
+async def test_every_answer_has_an_example_of_its_own_shape(idle: Serving) -> None:
+    document = (await idle.http.get("/openapi.json")).json()
+    shown = 0
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            for status, answer in operation["responses"].items():
+                for media, content in answer.get("content", {}).items():
+                    if media == "application/problem+json" or path.endswith("/export"):
+                        continue
+                    assert content["example"], (method, path, status)
+                    shown += 1
+    assert shown > 30
+    for model, example in examples.EXAMPLES.items():
+        model.model_validate(example)
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        needed = {name for name, field in fields.items() if field.is_required()}
+        assert needed <= set(example), model
+        if model is not answers.Request:  # its model names only what every question has
+            assert set(example) <= set(fields), model
+
+
+async def test_examples_have_the_very_fields_of_real_answers(served: Serving) -> None:
+    conversation = await served.conversation()
+    run = (await served.send(conversation, "step look\ngate g"))["run"]["id"]
+    followup = (await served.send(conversation, "later"))["followup"]
+
+    async def get(path: str) -> Any:
+        return (await served.http.get(path)).json()
+
+    view = await get(f"/v1/conversations/{conversation}")
+    real = {
+        answers.Followup: followup,
+        answers.ConversationView: view,
+        answers.ConversationLine: (await get("/v1/conversations"))["items"][0],
+        answers.Attempt: (await get(f"/v1/runs/{run}/attempts"))["items"][0],
+        answers.Event: (await get(f"/v1/runs/{run}/events"))["items"][0],
+        answers.Document: await get(f"/v1/runs/{run}/document"),
+        answers.Agent: (await get("/v1/agents"))["items"][0],
+        answers.Person: await get("/v1/me"),
+        answers.Worker: (await get("/v1/workers"))["items"][0],
+        answers.Health: await get("/readyz"),
+        lab.LabConversations: await get("/api/conversations"),
+        lab.LabThread: await get(f"/api/conversations/{conversation}"),
+    }
+    for model, answer in real.items():
+        assert set(examples.EXAMPLES[model]) == set(answer), model
+    assert set(examples.EXAMPLES[answers.Document]["document"]) == set(real[answers.Document]["document"])
+    served.puppet.gate("g").set()
 
 
 def _refs(value: Any) -> Any:

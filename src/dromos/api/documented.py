@@ -14,7 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from dromos.wire import bodies, lab
+from dromos.wire import bodies, examples, lab
 from dromos.wire.answers import Problem
 from dromos.wire.bodies import NoQuery
 
@@ -52,11 +52,15 @@ def documented(
         if isinstance(answer, str):
             responses[status] = {"description": answer}
             if media is not None:
-                responses[status]["content"] = {media: {"schema": {"type": "string"}}}
+                content: dict[str, Any] = {"schema": {"type": "string"}}
+                if media in examples.STREAMS:
+                    content["example"] = examples.STREAMS[media]
+                responses[status]["content"] = {media: content}
         else:
             responses[status] = {
                 "model": answer,
                 "description": (answer.__doc__ or "").strip().split("\n")[0],
+                "content": {"application/json": {"example": examples.example_of(answer)}},
             }
     responses["4XX"] = {"description": "The request was refused.", "content": _PROBLEM}
     responses["503"] = {
@@ -133,6 +137,8 @@ def complete(app: FastAPI) -> dict[str, Any]:
                 received.add(_BODIES[ref.rsplit("/", 1)[1]])
             operation["parameters"] = _path_parameters(path) + operation.get("parameters", [])
             operation["responses"].pop("422", None)
+            for answer in operation["responses"].values():
+                _only_what_is_said(answer)
     # Answers once more: the framework leaves every null out of their examples.
     sent = {answer["model"] for route in app.routes for answer in _answers(route) if "model" in answer} | {
         Problem
@@ -143,6 +149,15 @@ def complete(app: FastAPI) -> dict[str, Any]:
     )
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
     return document
+
+
+def _only_what_is_said(answer: dict[str, Any]) -> None:
+    """Take out the empty JSON body that the framework adds to every answer."""
+    said = {media: content for media, content in answer.get("content", {}).items() if content.get("schema")}
+    if said:
+        answer["content"] = said
+    else:
+        answer.pop("content", None)
 
 
 def _answers(route: object) -> list[dict[str, Any]]:

@@ -6,10 +6,11 @@ The event log stores these shapes, the HTTP answers are made of them, so a devic
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from dromos.domain.runs import Run, Stop, Wait
+from dromos.domain.text import moment_text
 
 Json = dict[str, Any]
 Row = Mapping[str, Any]
@@ -19,7 +20,7 @@ _MESSAGE_OPTIONAL = ("tool_calls", "tool_call_id", "name")
 
 def moment(value: datetime | None) -> str | None:
     """`2026-11-29T13:46:04.123456Z`, or None."""
-    return None if value is None else value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return None if value is None else moment_text(value)
 
 
 def wait_json(wait: Wait | None) -> Json | None:
