@@ -250,14 +250,6 @@ class RunAnswer(Shape):
     run: Run
 
 
-class FollowupSent(Shape):
-    """A held follow-up that was sent: it started a run, or waits behind the live one."""
-
-    message: Message
-    run: Run | None = None
-    followup: Followup | None = None
-
-
 class Checkpoint(Shape):
     checkpoint_id: str
     step: int
