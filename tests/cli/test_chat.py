@@ -85,7 +85,7 @@ async def test_a_waiting_message_is_answered_after_the_run_before_it(
 ) -> None:
     async with Client(server_url) as client:
         conversation = await client.create_conversation()
-        await client.post_message(conversation["id"], "!tokens 40 40")
+        await client.post_message(conversation["id"], "!tokens 160 20")
         done = await dromos("chat", "!say mine", "--conversation", conversation["id"], "--server", server_url)
     assert done.code == 0, done.err
     assert done.out.endswith("mine\n")

@@ -271,7 +271,7 @@ async def test_a_server_that_is_not_there_answers_with_reason_and_cure_and_lists
 async def test_a_dead_server_neither_fails_nor_delays_the_others(stdio: StdioServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         hanging = HttpServer("mute", f"http://127.0.0.1:{mute.getsockname()[1]}/mcp")
-        async with toolbox(hanging, MISSING, stdio, limits=replace(QUICK, patience=2.0)) as tools:
+        async with toolbox(hanging, MISSING, stdio, limits=replace(QUICK, patience=5.0)) as tools:
             specs = await tools.specs()
             assert {spec.source for spec in specs} == {"ct"}
             again = await within(0.5, tools.specs(), "a list that does not wait for the mute server")
