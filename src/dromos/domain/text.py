@@ -1,4 +1,5 @@
-"""Cleaning of text and JSON at the border: what no database and no model API takes is replaced once.
+"""Texts as they are kept and shown, and the cleaning of text and JSON at the border: what no database and no model API
+takes is replaced once.
 
 NUL and lone surrogates become U+FFFD; a surrogate pair that arrived as two halves becomes one character. Bidi
 controls stay (a page shows them visibly). NaN and infinities become null and are reported.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 REPLACEMENT = "\ufffd"
@@ -43,6 +45,15 @@ def clean_json(value: Any) -> tuple[Any, bool]:
         pairs = [clean_json(item) for item in value]
         return [item for item, _ in pairs], any(bad for _, bad in pairs)
     return value, False
+
+
+def moment_text(moment: datetime) -> str:
+    """`2026-11-29T13:46:04.123456Z`: fixed width, so text order is time order. Refuses a naive datetime."""
+    if moment.tzinfo is not UTC:
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment!r} has no time zone; only aware datetimes are taken")
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def first_line(text: str) -> str:

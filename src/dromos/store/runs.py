@@ -11,7 +11,8 @@ from typing import Any
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Run, Stop, Wait
 from dromos.domain.statuses import OwnerKind, Recovery, RunStatus
-from dromos.store.types import from_text, to_text
+from dromos.domain.text import moment_text
+from dromos.store.types import from_text
 
 RUN_COLUMNS = tuple(field.name for field in fields(Run))
 """The columns, in the order of `Run`'s fields; every field has one."""
@@ -20,7 +21,7 @@ _values_of = attrgetter(*RUN_COLUMNS)
 
 
 def _moment(value: datetime | None) -> str | None:
-    return None if value is None else to_text(value)
+    return None if value is None else moment_text(value)
 
 
 def _instant(value: str | None) -> datetime | None:

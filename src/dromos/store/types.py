@@ -8,7 +8,7 @@ lone surrogates become U+FFFD. A NaN or an infinity in JSON is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from math import isfinite
 from typing import Any
 
@@ -18,21 +18,12 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from dromos.domain.errors import Fault, Invalid
-from dromos.domain.text import clean_json, clean_text
+from dromos.domain.text import clean_json, clean_text, moment_text
 
 Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 """Text in code point order. (Other collations sort ids and keys differently on each machine.)"""
 
 Converter = Callable[[Any], Any]
-
-
-def to_text(moment: datetime) -> str:
-    """`2026-11-29T13:46:04.123456Z`: fixed width, so text order is time order. Refuses a naive datetime."""
-    if moment.tzinfo is not UTC:
-        if moment.tzinfo is None:
-            raise ValueError(f"{moment!r} has no time zone; the store takes aware datetimes only")
-        moment = moment.astimezone(UTC)
-    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def from_text(text: str) -> datetime:
@@ -105,7 +96,7 @@ class Instant(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
-        return None if value is None else to_text(value)
+        return None if value is None else moment_text(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
         return None if value is None else from_text(value)
@@ -127,7 +118,7 @@ class Json(TypeDecorator[Any]):
 def encoder(kind: TypeEngine[Any]) -> Converter | None:
     """What turns a Python value (never None) of this column type into the driver's; None: nothing to do."""
     if isinstance(kind, Instant):
-        return to_text
+        return moment_text
     if isinstance(kind, Json):
         return to_json
     if isinstance(kind, sa.Text):
