@@ -242,9 +242,7 @@ def _registry(
 
     environ = dict(os.environ)
     configured = {
-        name: AgentConfig(
-            agent.graph, agent.description, agent.input, agent.output, agent.step_limit, agent.model
-        )
+        name: AgentConfig(agent.graph, agent.description, agent.input, agent.output, agent.model)
         for name, agent in settings.agents.items()
     }
     if settings.langgraph_json is not None:
@@ -262,7 +260,6 @@ def _registry(
         default=settings.default_agent,
         model=settings.model,
         ollama_host=settings.ollama_host,
-        step_limit=settings.worker.step_limit,
         policies=_retry_policies(settings),
         environ=environ,
     )

@@ -9,6 +9,11 @@ import orjson
 from dromos.ports.agent import InputMessage
 
 
+def engine_input(field: str | None, messages: list[InputMessage]) -> dict[str, Any]:
+    """The one input of a run: for the `messages` channel, or where `field` names another one, for that."""
+    return chat_input(messages) if field is None else field_input(field, messages)
+
+
 def chat_input(messages: list[InputMessage]) -> dict[str, Any]:
     """Engine input of a graph with a `messages` channel, as JSON. A chat takes text or a list of content blocks; any
     other content is handed on as the JSON text it was sent as."""

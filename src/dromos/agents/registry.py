@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dromos.agents.engine_input import engine_input
 from dromos.agents.langgraph_json import GraphEntry
 from dromos.domain.errors import Unavailable
 from dromos.domain.reasons import ErrorCode
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from dromos.agents.langgraph.model_choice import ModelSelector
 
 ASSISTANT = "assistant"
-DEFAULT_STEP_LIMIT = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,6 @@ class AgentConfig:
     description: str = ""
     input: str | None = None
     output: str | None = None
-    step_limit: int | None = None
     model: str | None = None
 
 
@@ -61,7 +60,6 @@ class AgentsConfig:
     default: str | None = None
     model: str | None = None
     ollama_host: str | None = None
-    step_limit: int = DEFAULT_STEP_LIMIT
     policies: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -174,7 +172,6 @@ class AgentRegistry:
             self._chat_models(),
             self._toolbox,
             self._ids,
-            step_limit=self._config.step_limit,
             policies=self._config.policies,
         )
         return LangGraphAgent(source, self._store, self._clock, self._meter)
@@ -192,7 +189,6 @@ class AgentRegistry:
                 input_field=entry.input,
                 output_field=entry.output,
                 model=entry.model,
-                step_limit=entry.step_limit or self._config.step_limit,
                 policies=self._config.policies,
             )
             return LangGraphAgent(source, self._store, self._clock, self._meter)
@@ -210,10 +206,7 @@ class _LateAgent:
         self._lock = asyncio.Lock()
 
     def compose(self, messages: list[InputMessage]) -> Any:
-        from dromos.agents.engine_input import chat_input, field_input
-
-        field = self._input_field
-        return chat_input(messages) if field is None else field_input(field, messages)
+        return engine_input(self._input_field, messages)
 
     async def fault(self) -> str | None:
         """Import and build; what is wrong, with the cure, or None."""

@@ -20,7 +20,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
-from dromos.agents.langgraph.attempt_run import DEFAULT_STEP_LIMIT, OBSERVER_KEY, RUN_KEY, Plan
+from dromos.agents.langgraph.attempt_run import OBSERVER_KEY, RUN_KEY, Plan
 from dromos.agents.langgraph.chat_models import ChatModels
 from dromos.agents.langgraph.failures import ModelFault, safe_text
 from dromos.agents.langgraph.message_rows import clean
@@ -59,11 +59,10 @@ class AssistantSource:
         ids: Ids,
         *,
         name: str = "assistant",
-        step_limit: int = DEFAULT_STEP_LIMIT,
         policies: Mapping[ErrorCode, RetryPolicy] = DEFAULT_POLICIES,
     ) -> None:
         self._selector, self._models, self._toolbox, self._ids = selector, models, toolbox, ids
-        self._name, self._step_limit, self._policies = name, step_limit, policies
+        self._name, self._policies = name, policies
         self._graphs: dict[str, Pregel[Any, Any, Any, Any]] = {}
         self._choice: ModelChoice | None = None
 
@@ -84,7 +83,6 @@ class AssistantSource:
         return Plan(
             graph=self._graph(name, model, specs),
             model_name=name,
-            step_limit=self._step_limit,
             policies=self._policies,
         )
 

@@ -40,6 +40,7 @@ from dromos.ports.clock import Clock
 from dromos.ports.store import ReadTx, Row, Table, Tx
 
 DEFAULT_STEP_LIMIT = 25
+"""For a run that was stored without a limit of its own."""
 _SPARE = 3
 """LangGraph's limit stands so much above ours that ours is always met first."""
 OBSERVER_KEY = "__dromos_observer"
@@ -54,7 +55,6 @@ class Plan:
     graph: Pregel[Any, Any, Any, Any]
     model_name: str = ""
     output: str | None = None
-    step_limit: int = DEFAULT_STEP_LIMIT
     extras: Mapping[str, Any] = field(default_factory=dict)
     policies: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
 
@@ -180,7 +180,7 @@ class AttemptRun:
 
     @property
     def _limit(self) -> int:
-        return self.attempt.run.step_limit or self.plan.step_limit
+        return self.attempt.run.step_limit or DEFAULT_STEP_LIMIT
 
     def _understand(self, error: Exception) -> Failure:
         from_model = any(link is error for link in self.observer.model_errors) or any(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dromos.agents.langgraph.attempt_run import DEFAULT_STEP_LIMIT, Plan
+from dromos.agents.langgraph.attempt_run import Plan
 from dromos.agents.langgraph.graph_loading import (
     Graph,
     check_fields,
@@ -37,13 +37,12 @@ class ConfiguredSource:
         input_field: str | None = None,
         output_field: str | None = None,
         model: str | None = None,
-        step_limit: int = DEFAULT_STEP_LIMIT,
         policies: Mapping[ErrorCode, RetryPolicy] = DEFAULT_POLICIES,
     ) -> None:
         self.info = AgentInfo(name, description or f"The graph {reference}.", "langgraph")
         self.input_field = input_field
         self._reference, self._root, self._output = reference, root, output_field
-        self._model, self._step_limit, self._policies = model, step_limit, policies
+        self._model, self._policies = model, policies
         self._found: Any = None
         self._graph: Graph | None = None
         self._lock = asyncio.Lock()
@@ -59,7 +58,6 @@ class ConfiguredSource:
             graph=graph,
             model_name=model or "",
             output=self._output,
-            step_limit=self._step_limit,
             extras=extras,
             policies=self._policies,
         )

@@ -20,7 +20,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResul
 
 from dromos.agents.langgraph.failures import UnfinishedAnswer, safe_text
 from dromos.agents.langgraph.live_text import LiveText
-from dromos.agents.langgraph.steps import SUMMARY_LIMIT, Step, StepRecords, iso
+from dromos.agents.langgraph.steps import SUMMARY_LIMIT, Step, StepRecords
 from dromos.domain.runs import Run
 from dromos.domain.text import clean_text
 from dromos.ports.clock import Clock
@@ -28,6 +28,7 @@ from dromos.ports.live import LiveRun
 from dromos.ports.meter import Meter, NoMeter
 from dromos.ports.store import Row
 from dromos.ports.tool import ToolProgress
+from dromos.wire.shapes import moment
 
 _FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 _TELL_THEIR_END = frozenset({"openai", "azure", "anthropic", "ollama"})
@@ -235,7 +236,7 @@ class Observer(BaseCallbackHandler):
             "code": code,
             "attempt": attempt,
             "of_attempts": of_attempts,
-            "next_at": iso(next_at),
+            "next_at": moment(next_at),
         }
         self._live.set("/retries", {"count": self._retries, "last": last})
 

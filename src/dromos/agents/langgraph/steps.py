@@ -8,6 +8,7 @@ from typing import Any
 
 from dromos.domain.runs import Run
 from dromos.ports.store import Row
+from dromos.wire.shapes import moment
 
 SUMMARY_LIMIT = 200
 """Characters of a step's summary."""
@@ -36,7 +37,7 @@ class Step:
             "name": self.name,
             "status": self.status,
             "summary": self.summary,
-            "started_at": iso(self.started_at),
+            "started_at": moment(self.started_at),
             "ms": self.ms,
         }
 
@@ -46,7 +47,7 @@ class Step:
             "kind": self.kind,
             "name": self.name,
             "summary": self.summary,
-            "since": iso(self.started_at),
+            "since": moment(self.started_at),
         }
 
     def row(self, run: Run, checkpoint_id: str | None) -> Row:
@@ -98,8 +99,3 @@ class StepRecords:
         """Records that no checkpoint took: of the steps in which the attempt ended."""
         steps, self._handed, self._ended = [*self._handed, *self._ended], [], []
         return [step.row(self._run, None) for step in steps]
-
-
-def iso(moment: datetime) -> str:
-    """RFC 3339 with Z."""
-    return moment.isoformat().replace("+00:00", "Z")
