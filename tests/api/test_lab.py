@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from dromos.api.lab.encode import position
-from dromos.api.lab.stream import utf16_from
 from dromos.ports.agent import CheckpointSummary
 from dromos.testing.waiting import within
 from tests.api.conftest import Heard, Serving, Start
@@ -269,9 +268,3 @@ def test_positions_are_exact_in_javascript_and_grow_within_a_message() -> None:
     places = [position("some message", offset) for offset in (0, 1, 2**20)]
     assert places == sorted(places)
     assert all(place < 2**53 for place in places)
-
-
-@pytest.mark.parametrize(("units", "rest"), [(0, "a😀b"), (1, "😀b"), (3, "b"), (4, "")])
-def test_text_is_cut_at_utf16_units(units: int, rest: str) -> None:
-    assert utf16_from("a😀b", units) == rest
-    assert utf16_from("plain", 2) == "ain"

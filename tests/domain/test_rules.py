@@ -15,7 +15,15 @@ from dromos.domain.machine import CREATION, EDGES
 from dromos.domain.reasons import REASON_OF_CODE, ErrorCode, Reason, normalize_adapter_failure
 from dromos.domain.retries import DEFAULT_POLICIES, IN_STEP_SECONDS, LONGEST_WAIT, next_try
 from dromos.domain.statuses import FINAL, LIVE, RunStatus
-from dromos.domain.text import REPLACEMENT, clean_json, clean_text, text_of, title_of, utf16_length
+from dromos.domain.text import (
+    REPLACEMENT,
+    clean_json,
+    clean_text,
+    text_of,
+    title_of,
+    utf16_from,
+    utf16_length,
+)
 from dromos.wire.shapes import run_json, server_part
 from tests.domain.samples import NOW, run_in
 
@@ -170,6 +178,12 @@ def test_the_text_of_a_content_is_that_of_its_text_blocks() -> None:
 @given(st.text())
 def test_lengths_count_utf16_units(text: str) -> None:
     assert utf16_length(text) == len(text.encode("utf-16-le")) // 2
+
+
+@pytest.mark.parametrize(("units", "rest"), [(0, "a😀b"), (1, "😀b"), (3, "b"), (4, "")])
+def test_text_is_cut_at_utf16_units(units: int, rest: str) -> None:
+    assert utf16_from("a😀b", units) == rest
+    assert utf16_from("plain", 2) == "ain"
 
 
 # --- keys and ids

@@ -97,8 +97,7 @@ class Client:
 
     async def checkpoints(self, conversation_id: str) -> list[Json]:
         """The thread's checkpoints, oldest first."""
-        answer: Any = await self._get(f"/v1/conversations/{_id(conversation_id)}/checkpoints")
-        return list(answer["items"] if isinstance(answer, dict) else answer)
+        return list((await self._get(f"/v1/conversations/{_id(conversation_id)}/checkpoints"))["items"])
 
     # ── messages and runs ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,8 +167,7 @@ class Client:
 
     async def agents(self) -> list[Json]:
         """The agents that can be named, each with the model that answers."""
-        answer = await self._get("/v1/agents")
-        return list(answer["items"])
+        return list((await self._get("/v1/agents"))["items"])
 
     def stream(
         self,

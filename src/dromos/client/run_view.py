@@ -12,7 +12,7 @@ from typing import Any
 
 from dromos.client.stream import Event
 from dromos.domain.statuses import FINAL
-from dromos.domain.text import utf16_length
+from dromos.domain.text import utf16_from, utf16_length
 
 Json = dict[str, Any]
 
@@ -90,7 +90,7 @@ class RunView:
         if offset > have:
             self.stale = True
             return False
-        added = text if offset == have else _from_utf16(text, have - offset)
+        added = utf16_from(text, have - offset)
         self.text += added
         return bool(added)
 
@@ -119,11 +119,6 @@ _SERVER = frozenset(
 """The server part's fields; they come whole, and no patch touches them."""
 
 
-def _from_utf16(text: str, start: int) -> str:
-    """The text from a position in UTF-16 code units."""
-    return text.encode("utf-16-le", "surrogatepass")[2 * start :].decode("utf-16-le", "replace")
-
-
 def _apply(document: Json, patch: Sequence[Mapping[str, Any]]) -> bool:
     """Apply `add`, `replace`, `remove` and `test` in place; False where an operation does not fit."""
     for operation in patch:
@@ -150,7 +145,7 @@ def _change(target: Any, last: str, operation: Mapping[str, Any]) -> bool:
         return bool(target[key] == operation["value"])
     elif kind == "add" and isinstance(target, list):
         target.insert(key, operation["value"])
-    elif kind == "add" or (kind == "replace" and target[key] is not target):
+    elif kind == "add" or (kind == "replace" and (isinstance(target, list) or key in target)):
         target[key] = operation["value"]
     else:
         return False

@@ -74,6 +74,15 @@ def utf16_length(text: str) -> int:
     return len(text) + sum(1 for char in text if char > "\uffff") if not text.isascii() else len(text)
 
 
+def utf16_from(text: str, units: int) -> str:
+    """The text behind its first `units` UTF-16 code units."""
+    if units <= 0:
+        return text
+    if text.isascii():
+        return text[units:]
+    return text.encode("utf-16-le", "surrogatepass")[2 * units :].decode("utf-16-le", "replace")
+
+
 def text_of(content: Any) -> str:
     """The readable text of a message's content: a string, or a list with text blocks; other content gives ''."""
     if isinstance(content, str):

@@ -19,7 +19,7 @@ from dromos.domain.errors import NotFound
 from dromos.domain.events import EventType
 from dromos.domain.runs import Run
 from dromos.domain.statuses import RunStatus
-from dromos.domain.text import utf16_length
+from dromos.domain.text import utf16_from, utf16_length
 from dromos.ports.live import LiveSubscription
 from dromos.wire.shapes import run_json
 
@@ -149,12 +149,3 @@ class Follower:
                 self.steps[step["id"]] = step["status"]
                 chunk += encode.trace(step, number, place)
         return chunk
-
-
-def utf16_from(text: str, units: int) -> str:
-    """The text behind its first `units` UTF-16 code units."""
-    if units <= 0:
-        return text
-    if text.isascii():
-        return text[units:]
-    return text.encode("utf-16-le")[units * 2 :].decode("utf-16-le", "replace")
