@@ -218,10 +218,7 @@ class Feeds:
             return
         tail.inboxes.discard(inbox)
         if not tail.inboxes:
-            del self._tails[user_id]
-            self._stops.pop(user_id)()
-            if tail.task is not None:
-                self._end(tail.task)
+            self._unfollow(user_id)
 
     def _follow(self, user_id: str, head: int) -> Tail:
         tail = Tail(self.lifecycle, user_id, head, self.reread)
@@ -231,6 +228,12 @@ class Feeds:
         tail.task = asyncio.create_task(tail.run())
         return tail
 
+    def _unfollow(self, user_id: str) -> None:
+        tail = self._tails.pop(user_id)
+        self._stops.pop(user_id)()
+        if tail.task is not None:
+            self._end(tail.task)
+
     # --- ends
     def _end(self, task: asyncio.Task[None]) -> None:
         self._ended.add(task)
@@ -239,10 +242,7 @@ class Feeds:
 
     async def aclose(self) -> None:
         for user_id in tuple(self._tails):
-            tail = self._tails.pop(user_id)
-            self._stops.pop(user_id)()
-            if tail.task is not None:
-                self._end(tail.task)
+            self._unfollow(user_id)
         if self._pulse is not None:
             self._end(self._pulse)
         await asyncio.gather(*tuple(self._ended), return_exceptions=True)

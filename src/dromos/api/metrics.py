@@ -22,7 +22,6 @@ class HttpMetrics:
     """Counters of one application, in the registry that was handed in."""
 
     def __init__(self, registry: CollectorRegistry, streams: Callable[[], int]) -> None:
-        self.registry = registry
         self.requests = Counter(
             "dromos_http_requests",
             "Requests answered, by route and status",

@@ -20,9 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dromos.api.json import dumps
 from dromos.domain import errors
 from dromos.domain.errors import DromosError, Fault, Refusal
-from dromos.domain.runs import Run
 from dromos.ports.clock import Ids
-from dromos.wire.shapes import run_json
 
 log = structlog.get_logger("dromos.api")
 
@@ -114,13 +112,13 @@ def refused(error: DromosError) -> dict[str, Any]:
     """The problem document of an error of ours."""
     kind = kind_of(error)
     if isinstance(error, Refusal):
-        current = {
-            name: run_json(value) if isinstance(value, Run) else value
-            for name, value in error.current.items()
-            if name not in ("type", "title", "status", "code", "detail", "errors")
-        }
         return document(
-            kind.status, error.code, kind.title, error.detail, errors=faults_json(error.faults), **current
+            kind.status,
+            error.code,
+            kind.title,
+            error.detail,
+            errors=faults_json(error.faults),
+            **error.current,
         )
     if isinstance(error, errors.Unavailable):
         return document(kind.status, error.code, kind.title, error.detail)

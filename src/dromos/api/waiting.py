@@ -6,39 +6,31 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from dromos.ports.clock import Clock
-from dromos.ports.wakeup import Wakeup, user_topic
+from dromos.api.door import Deps
+from dromos.ports.wakeup import user_topic
 
 T = TypeVar("T")
 
 
 async def until(
-    read: Callable[[], Awaitable[T]],
-    done: Callable[[T], bool],
-    *,
-    seconds: float,
-    user_id: str,
-    wakeup: Wakeup,
-    clock: Clock,
-    reread: float,
-    closing: asyncio.Event,
+    deps: Deps, user_id: str, read: Callable[[], Awaitable[T]], done: Callable[[T], bool], *, seconds: float
 ) -> T:
-    """Read until `done`, at each wake-up of the person's log and every `reread` seconds.
+    """Read until `done`, at each wake-up of the person's log and every `Options.reread` seconds.
 
     Returns the last value read, whether it is done or `seconds` are over or the server closes.
     """
     hint = asyncio.Event()
-    stop = wakeup.listen(user_topic(user_id), hint.set)
-    end = clock.monotonic() + seconds
+    stop = deps.wakeup.listen(user_topic(user_id), hint.set)
+    end = deps.clock.monotonic() + seconds
     try:
         while True:
             hint.clear()
             value = await read()
-            left = end - clock.monotonic()
-            if done(value) or left <= 0 or closing.is_set():
+            left = end - deps.clock.monotonic()
+            if done(value) or left <= 0 or deps.closing.is_set():
                 return value
             try:
-                async with asyncio.timeout(min(left, reread)):
+                async with asyncio.timeout(min(left, deps.options.reread)):
                     await hint.wait()
             except TimeoutError:
                 pass

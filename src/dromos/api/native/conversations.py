@@ -105,16 +105,7 @@ async def delete_conversation(request: Request) -> Response:
             return True  # the sweep, or a repeat of this request, was first
 
     # It is marked, nobody finds it any more. What a worker needs longer to let go of is erased by the sweep.
-    await waiting.until(
-        erased,
-        bool,
-        seconds=door.deps.options.stop_deadline,
-        user_id=person.user_id,
-        wakeup=door.deps.wakeup,
-        clock=door.deps.clock,
-        reread=door.deps.options.reread,
-        closing=door.deps.closing,
-    )
+    await waiting.until(door.deps, person.user_id, erased, bool, seconds=door.deps.options.stop_deadline)
     return Response(status_code=204)
 
 

@@ -89,14 +89,11 @@ async def cancel_run(request: Request) -> Response:
 
 async def _ended(door: Door, user_id: str, run_id: str, seconds: float) -> Run:
     return await waiting.until(
+        door.deps,
+        user_id,
         lambda: door.lifecycle.run(user_id, run_id),
         lambda run: run.is_final,
         seconds=seconds,
-        user_id=user_id,
-        wakeup=door.deps.wakeup,
-        clock=door.deps.clock,
-        reread=door.deps.options.reread,
-        closing=door.deps.closing,
     )
 
 
