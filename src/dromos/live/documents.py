@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 
 from dromos.domain.text import utf16_length
 from dromos.ports.live import DocumentSnapshot, Frame
+from dromos.wire.document import EMPTY_CONTENT
 
 PATCH_SECONDS = 0.1
 EARLY_TEXT_SECONDS = 0.1
@@ -28,24 +29,6 @@ SERVER_SECONDS = 1.0
 MAX_STEPS = 50
 MAX_TEXT = 1024 * 1024
 QUEUE_FRAMES = 256
-
-EMPTY_CONTENT: dict[str, Any] = {
-    "model": None,
-    "activity_at": None,
-    "stall": None,
-    "context": {"used": None, "limit": None, "percent": None},
-    "usage": {"input": 0, "output": 0, "cached": 0, "reasoning": 0, "model_calls": 0, "tool_calls": 0},
-    "current": None,
-    "text": {"message_id": None, "length": 0, "content": ""},
-    "plan": [],
-    "steps": [],
-    "subagents": {},
-    "workflows": {},
-    "background": {},
-    "retries": {"count": 0, "last": None},
-    "line": None,
-}
-"""The content part of `run_document.v1` before anything happened."""
 
 
 class Subscription:
@@ -82,20 +65,6 @@ class Subscription:
             self.closed = True
             self._close(self)
 
-    async def __aiter__(self) -> AsyncIterator[Frame]:
-        """For tests and simple readers: waits for frames until closed."""
-        arrived = asyncio.Event()
-        before, self._on_frame = self._on_frame, arrived.set
-        try:
-            while not self.closed:
-                for frame in self.take_nowait():
-                    yield frame
-                arrived.clear()
-                if not self._frames:
-                    await arrived.wait()
-        finally:
-            self._on_frame = before
-
 
 class Document:
     """One attempt's pen; see `ports.live.LiveRun`."""
@@ -117,7 +86,6 @@ class Document:
         self._server: dict[str, Any] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._sent_at: dict[str, float] = {}
-        self._dirty = False
         self.changed = False  # since the last save; reset by whoever saves
 
     # --- the owner's side
@@ -145,7 +113,7 @@ class Document:
     def set(self, path: str, value: Any) -> None:
         self._apply(path, value)
         self._changes[path] = value
-        self._dirty = self.changed = True
+        self.changed = True
         self._schedule("patch", PATCH_SECONDS, self._send_patch)
 
     def step(self, step: Mapping[str, Any]) -> None:
@@ -163,8 +131,7 @@ class Document:
         self._schedule("server", SERVER_SECONDS, self._send_server)
 
     def snapshot(self) -> DocumentSnapshot:
-        if self._dirty:
-            self._send_patch()
+        self._send_patch()
         self._send_text()
         content = dict(self._content)
         content["text"] = {
@@ -176,8 +143,7 @@ class Document:
 
     def close(self) -> None:
         self._send_text()
-        if self._dirty:
-            self._send_patch()
+        self._send_patch()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -211,10 +177,10 @@ class Document:
 
     def _send_patch(self) -> None:
         """Raise the version once for all changes since the last frame, and tell readers if there are any."""
-        if not self._dirty:
+        if not self._changes:
             return
         base, self._version = self._version, self._version + 1
-        changes, self._changes, self._dirty = self._changes, {}, False
+        changes, self._changes = self._changes, {}
         self._sent_at["patch"] = self._hub.now()
         if self._hub.watched(self.conversation_id):
             # `add` on an object member sets it, whether it was there or not.

@@ -6,7 +6,7 @@ Losing anything here costs latency or detail only; the rows are the truth.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -60,8 +60,6 @@ class LiveRun(Protocol):
 class LiveSubscription(Protocol):
     """Frames of one conversation for one reader. Bounded: on overflow `lost` is true once and frames start anew."""
 
-    def __aiter__(self) -> AsyncIterator[Frame]: ...
-
     def take_nowait(self) -> list[Frame]:
         """All frames waiting, without waiting."""
         ...
@@ -81,6 +79,6 @@ class LiveDocuments(Protocol):
         """The document in this process's memory; None where the run's home is elsewhere (read `run_documents`)."""
         ...
 
-    def subscribe(self, conversation_id: str, on_frame: Any) -> LiveSubscription:
+    def subscribe(self, conversation_id: str, on_frame: Callable[[], None]) -> LiveSubscription:
         """`on_frame()` is called (on the event loop) when frames became available."""
         ...

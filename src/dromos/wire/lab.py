@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, StringConstraints
+from pydantic import ConfigDict, Field, StrictBool, StrictStr, StringConstraints
 
+from dromos.wire.answers import Shape
 from dromos.wire.bodies import Strict
 
 _ID = "019ad0f2-6a5e-7c3a-9b51-6f0c2d8f4e11"
@@ -31,10 +32,6 @@ class ChatQuery(Strict):
 
 class LabExportQuery(Strict):
     format: Literal["md", "jsonl"] = "md"
-
-
-class Shape(BaseModel):
-    model_config = ConfigDict(extra="allow")
 
 
 class ChatStarted(Shape):
