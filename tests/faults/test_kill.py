@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,14 +29,21 @@ async def person(server: ServeProcess) -> AsyncIterator[Person]:
         yield somebody
 
 
-async def at_the_gate(person: Person, conversation: str) -> None:
-    """Wait until the document of the conversation's run shows the gate's call under way."""
-    await person.seen(
-        lambda one: (
-            "t__gate" in str(one.get("data", "")) and one.get("event") in ("run.document", "run.patch")
-        ),
-        focus=conversation,
-    )
+async def at_the_gate(person: Person, conversation: str, attempt: int = 1) -> None:
+    """Wait until the document of the conversation's run shows the gate's call under way in this attempt."""
+
+    def is_there(one: dict[str, Any]) -> bool:
+        data = one.get("data") or {}
+        if one.get("event") == "run.document":
+            current = data["document"]["current"]
+        elif one.get("event") == "run.patch":
+            current = next((op["value"] for op in data["patch"] if op["path"] == "/current"), None)
+        else:
+            return False
+        # The epoch in the version is raised by each claim and by each loss of an owner.
+        return data["version"] >> 32 == 2 * attempt - 1 and (current or {}).get("name") == "t__gate"
+
+    await person.seen(is_there, focus=conversation)
 
 
 @pytest.mark.slow(90)
@@ -52,7 +60,7 @@ async def test_after_a_kill_the_run_goes_on_and_new_runs_start_at_once(
 
     other = await person.say(second, "!say hello")
     assert (await person.end(other["run"]["id"]))["status"] == "completed"
-    await at_the_gate(person, first)
+    await at_the_gate(person, first, attempt=2)
     run = await person.run(posted["run"]["id"])
     assert (run["status"], run["attempt"], run["crashes"]) == ("running", 2, 1)
 
@@ -129,6 +137,45 @@ async def test_each_attempt_keeps_its_own_times_and_reason(
     events = (await person.ask("GET", f"/v1/runs/{run_id}/events"))["items"]
     ends = [e for e in events if e["type"] == "run.status" and e["payload"]["run"]["status"] in FINAL]
     assert len(ends) == 1 and events[-1] == ends[0]
+
+
+@pytest.mark.slow(90)
+async def test_after_a_takeover_the_usage_and_the_steps_are_those_of_the_whole_run(
+    server: ServeProcess, person: Person, tmp_path: Path
+) -> None:
+    """Killed before the document was ever saved, and after."""
+    conversation = await person.conversation()
+    script = (
+        '!usage in=100 out=10\n!call t__count {"label": "x"}\n!usage in=200 out=20 cached=50\n!say and\n'
+        + GATE.replace("!say", "!usage in=400 out=40\n!say")
+    )
+    run_id = (await person.say(conversation, script))["run"]["id"]
+    for attempt in (1, 2):
+        await at_the_gate(person, conversation, attempt)
+        server.kill()
+        await server.restart()
+    await at_the_gate(person, conversation, attempt=3)
+    document = (await person.ask("GET", f"/v1/runs/{run_id}/document"))["document"]
+    assert [(step["kind"], step["status"]) for step in document["steps"]] == [
+        ("model", "done"),
+        ("tool", "done"),
+        ("model", "done"),
+        ("tool", "running"),
+    ]
+    assert (document["usage"]["input"], document["usage"]["model_calls"]) == (300, 2)
+    open_gate(tmp_path, "g")
+    ended = await person.end(run_id)
+    usage = {"input": 700, "output": 70, "cached": 50, "reasoning": 0, "model_calls": 3}
+    assert ended["usage"] == usage | {"tool_calls": 2}
+    steps = (await person.ask("GET", f"/v1/runs/{run_id}/steps"))["items"]
+    assert [(step["kind"], step["status"], step["attempt"]) for step in steps] == [
+        ("model", "done", 1),
+        ("tool", "done", 1),
+        ("model", "done", 1),
+        ("tool", "done", 3),
+        ("model", "done", 3),
+    ]
+    assert ended["steps"] == len(steps)
 
 
 @pytest.mark.slow(60)

@@ -26,6 +26,8 @@ from dromos.ports.wakeup import Wakeup, run_topic
 log = structlog.get_logger("dromos.worker")
 
 SAVE_SECONDS = 1.0
+_OF_ITS_OWNER = ("text", "current")
+"""What a document shows of an owner's work under way; the next owner begins without."""
 STORE_BACKOFF = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries to write an attempt's end while the store is away; the last repeats."""
 
@@ -103,7 +105,8 @@ class AttemptRunner:
                 await self._end_stopped(forced=False)
                 return
         previous = self.claimed.previous_document
-        content = {k: v for k, v in previous["content"].items() if k != "text"} if previous else {}
+        kept = previous["content"] if previous else {}
+        content = {key: value for key, value in kept.items() if key not in _OF_ITS_OWNER}
         live = self.live.open(run.id, run.conversation_id, run.epoch, content)
         attempt = Attempt(run, engine_input, self.lifecycle.recorder(fence), live, self._drain)
         stop_listening = self.wakeup.listen(run_topic(run.id), self._look.set)

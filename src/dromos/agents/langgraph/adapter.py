@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,10 +16,11 @@ import structlog
 from langchain_core.runnables import RunnableConfig
 from langgraph.pregel import Pregel
 
-from dromos.agents.engine_input import chat_input, field_input
+from dromos.agents.engine_input import engine_input
 from dromos.agents.langgraph.answers import history, with_history
 from dromos.agents.langgraph.attempt_run import AttemptRun, Plan
 from dromos.agents.langgraph.checkpointer import Checkpointer
+from dromos.agents.langgraph.earlier_attempts import Earlier, earlier_attempts
 from dromos.agents.langgraph.failures import classify
 from dromos.agents.langgraph.message_rows import role_of
 from dromos.agents.langgraph.observer import Observer
@@ -27,7 +29,7 @@ from dromos.domain.runs import Run
 from dromos.ports.agent import AgentInfo, Attempt, CheckpointSummary, Failed, InputMessage, Outcome
 from dromos.ports.clock import Clock
 from dromos.ports.meter import Meter
-from dromos.ports.store import Store, Table
+from dromos.ports.store import Store
 
 log = structlog.get_logger("dromos.agents")
 
@@ -69,8 +71,7 @@ class LangGraphAgent:
         return self._source.info
 
     def compose(self, messages: list[InputMessage]) -> Any:
-        field = self._source.input_field
-        return chat_input(messages) if field is None else field_input(field, messages)
+        return engine_input(self._source.input_field, messages)
 
     async def attempt(self, attempt: Attempt) -> Outcome:
         run = attempt.run
@@ -79,14 +80,16 @@ class LangGraphAgent:
         except Exception as error:
             failure = classify(error, now=self._clock.now())
             return Failed(failure.code, failure.message)
-        first = 1
+        earlier = Earlier(usage=dict(run.usage))
         if run.attempt > 1:
-            first += await attempt.recorder.read(lambda tx: tx.count(Table.RUN_STEPS, {"run_id": run.id}))
+            earlier = await attempt.recorder.read(lambda tx: earlier_attempts(tx, run))
+            for part, value in (("steps", earlier.steps), ("usage", earlier.usage), ("current", None)):
+                attempt.live.set(f"/{part}", value)
         observer = Observer(
-            run,
+            replace(run, usage=earlier.usage),
             attempt.live,
             self._clock,
-            first_num=first,
+            first_num=earlier.next_num,
             model_name=plan.model_name,
             meter=self._meter,
         )
