@@ -391,9 +391,13 @@ def migrate(settings: Settings) -> Migrated:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """What the database says of itself."""
+    """What the database says of itself.
 
-    version: str
+    `schema`: none (no tables yet), current, old, newer (a later version wrote it), unknown (not reachable; `error`
+    says why, with the cure). `locked`: a server holds the data folder.
+    """
+
+    version: str  # "SQLite 3.45.1", "PostgreSQL 18.6"
     schema: Literal["none", "current", "old", "newer", "unknown"]
     error: str | None
     locked: bool

@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from dromos.cli.doctor import Finding, Inspection, judge, port_state
+from dromos.bootstrap import AgentFacts, DatabaseFacts, Inspection
+from dromos.cli.doctor import Finding, judge, port_state
 from dromos.ports.agent import ModelChoice
 from dromos.ports.tool import ToolSourceHealth
 from dromos.settings import Settings, load
 from dromos.testing.processes import free_port
 
 
-@dataclass(frozen=True)
-class Database:
-    version: str = "SQLite 3.45.1"
-    schema: Literal["none", "current", "old", "newer", "unknown"] = "current"
-    error: str | None = None
-    locked: bool = False
+def database(**changes: Any) -> DatabaseFacts:
+    return replace(DatabaseFacts("SQLite 3.45.1", "current", None, False), **changes)
 
 
-@dataclass(frozen=True)
-class Agent:
-    name: str = "assistant"
-    description: str = "the built-in one"
-    error: str | None = None
+def agent(name: str = "assistant", error: str | None = None) -> AgentFacts:
+    return AgentFacts(name, "the built-in one", error)
 
 
 LOCAL = ModelChoice("local", "the small built-in model", "install Ollama for a better one")
 
 
-@dataclass(frozen=True)
-class Facts:
-    database: Database = Database()
-    agents: tuple[Agent, ...] = (Agent(),)
-    default_agent: str = "assistant"
-    model: ModelChoice | None = LOCAL
-    model_error: str | None = None
-    tools: tuple[ToolSourceHealth, ...] = field(default=())
+def facts_with(**changes: Any) -> Inspection:
+    """What a sound installation tells, with changes."""
+    return replace(Inspection(database(), (agent(),), "assistant", LOCAL, None, ()), **changes)
 
 
 @pytest.fixture
@@ -57,7 +46,7 @@ def findings(
 
 
 def test_a_sound_installation_has_no_problem_and_says_how_to_get_a_better_model(settings: Settings) -> None:
-    found = findings(settings, Facts())
+    found = findings(settings, facts_with())
     assert {finding.verdict for finding in found.values()} == {"ok"}
     assert found["model"].detail == "local · the small built-in model"
     assert found["model"].cure == "install Ollama for a better one"
@@ -67,32 +56,37 @@ def test_a_sound_installation_has_no_problem_and_says_how_to_get_a_better_model(
 @pytest.mark.parametrize(
     ("facts", "subject", "verdict", "cure"),
     [
-        (Facts(Database(schema="old")), "database", "warning", "dromos migrate"),
-        (Facts(Database(schema="newer")), "database", "problem", "run the version that wrote it"),
+        (facts_with(database=database(schema="old")), "database", "warning", "dromos migrate"),
         (
-            Facts(Database(schema="unknown", error="start PostgreSQL")),
+            facts_with(database=database(schema="newer")),
+            "database",
+            "problem",
+            "run the version that wrote it",
+        ),
+        (
+            facts_with(database=database(schema="unknown", error="start PostgreSQL")),
             "database",
             "problem",
             "start PostgreSQL",
         ),
-        (Facts(Database(locked=True)), "lock", "problem", "--data"),
+        (facts_with(database=database(locked=True)), "lock", "problem", "--data"),
         (
-            Facts(agents=(Agent(error="no module named x"),)),
+            facts_with(agents=(agent(error="no module named x"),)),
             "agent assistant",
             "problem",
             "no module named x",
         ),
         (
-            Facts(agents=(Agent(), Agent("desk", error="no module named x"))),
+            facts_with(agents=(agent(), agent("desk", error="no module named x"))),
             "agent desk",
             "warning",
             "no module named x",
         ),
-        (Facts(default_agent="writer"), "default agent", "problem", "name one that is: assistant"),
-        (Facts(model=None, model_error="set DROMOS_MODEL"), "model", "problem", "set DROMOS_MODEL"),
-        (Facts(model_error="start Ollama"), "model", "warning", "start Ollama"),
+        (facts_with(default_agent="writer"), "default agent", "problem", "name one that is: assistant"),
+        (facts_with(model=None, model_error="set DROMOS_MODEL"), "model", "problem", "set DROMOS_MODEL"),
+        (facts_with(model_error="start Ollama"), "model", "warning", "start Ollama"),
         (
-            Facts(tools=(ToolSourceHealth("files", False, "npx not found"),)),
+            facts_with(tools=(ToolSourceHealth("files", False, "npx not found"),)),
             "tool server files",
             "warning",
             "npx not found",
@@ -100,7 +94,7 @@ def test_a_sound_installation_has_no_problem_and_says_how_to_get_a_better_model(
     ],
 )
 def test_what_is_wrong_gets_its_verdict_and_a_cure(
-    settings: Settings, facts: Facts, subject: str, verdict: str, cure: str
+    settings: Settings, facts: Inspection, subject: str, verdict: str, cure: str
 ) -> None:
     finding = findings(settings, facts)[subject]
     assert finding.verdict == verdict
@@ -108,9 +102,9 @@ def test_what_is_wrong_gets_its_verdict_and_a_cure(
 
 
 def test_whatever_is_no_ok_says_what_to_do(settings: Settings) -> None:
-    broken = Facts(
-        Database(schema="newer", locked=True),
-        agents=(Agent(error="cannot import"),),
+    broken = facts_with(
+        database=database(schema="newer", locked=True),
+        agents=(agent(error="cannot import"),),
         default_agent="x",
         model=None,
         tools=(ToolSourceHealth("files", False, "exit code 1"),),
@@ -120,19 +114,19 @@ def test_whatever_is_no_ok_says_what_to_do(settings: Settings) -> None:
 
 
 def test_a_folder_held_by_the_server_that_answers_is_fine(settings: Settings) -> None:
-    found = findings(settings, Facts(Database(locked=True)), "dromos")
+    found = findings(settings, facts_with(database=database(locked=True)), "dromos")
     assert {finding.verdict for finding in found.values()} == {"ok"}
 
 
 def test_a_data_folder_that_is_a_file_is_a_problem(settings: Settings) -> None:
     settings.data.write_text("")
-    assert findings(settings, Facts())["data folder"].verdict == "problem"
+    assert findings(settings, facts_with())["data folder"].verdict == "problem"
 
 
 def test_a_password_is_not_in_the_report(tmp_path: Path) -> None:
     url = "postgresql://me:hidden@db.example/x"
     settings = load({"database": url}, environment={}, directory=tmp_path)
-    found = findings(settings, replace(Facts(), database=Database("PostgreSQL 18.6")))
+    found = findings(settings, facts_with(database=database(version="PostgreSQL 18.6")))
     assert "hidden" not in str(found)
     assert found["database"].detail.startswith("postgresql://me:***@db.example/x")
 

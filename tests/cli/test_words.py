@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dromos.cli.words import GLYPHS, cost, duration, one_line, plain_text, status_line, visible, what_now
+from dromos.cli.words import GLYPHS, cost, duration, one_line, status_line, visible, what_now
 from dromos.domain.statuses import RunStatus
 
 
@@ -75,9 +75,3 @@ def test_nothing_that_could_steer_a_terminal_gets_through(text: str) -> None:
 def test_what_a_tool_names_is_shown_and_not_obeyed() -> None:
     hostile = {"current": {"name": "\x1b]0;owned\x07", "summary": None}}
     assert "\x1b" not in what_now(run("running"), hostile)
-
-
-def test_content_in_parts_reads_as_its_text() -> None:
-    assert plain_text([{"type": "text", "text": "a"}, "b", {"type": "image"}]) == "ab"
-    assert plain_text("a") == "a"
-    assert plain_text(None) == ""

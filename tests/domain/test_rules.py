@@ -172,7 +172,7 @@ def test_a_title_is_the_first_line_cut_at_a_word() -> None:
 def test_the_text_of_a_content_is_that_of_its_text_blocks() -> None:
     assert text_of("plain") == "plain"
     assert text_of([{"type": "text", "text": "a"}, {"type": "tool_use", "name": "x"}, "b"]) == "ab"
-    assert text_of({"field": 1}) == ""
+    assert text_of({"field": 1}) == text_of(None) == ""
 
 
 @given(st.text())

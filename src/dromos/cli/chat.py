@@ -21,10 +21,11 @@ from rich.text import Text
 
 from dromos.cli.failures import ExitCode, explain
 from dromos.cli.screen import PlainScreen, Screen, SilentScreen, TerminalScreen
-from dromos.cli.words import GLYPHS, one_line, plain_text, seconds_between, status_line
+from dromos.cli.words import GLYPHS, one_line, seconds_between, status_line
 from dromos.client import Client, ClientError, Event, EventStream, RunView
 from dromos.domain.errors import DromosError, Refusal
 from dromos.domain.statuses import FollowupStatus, RunStatus
+from dromos.domain.text import text_of
 
 Json = dict[str, Any]
 TICK_SECONDS = 0.5
@@ -271,7 +272,7 @@ class Exchange:
         view = self.view
         if view is None or message["role"] != "assistant" or message["run_id"] != view.run_id:
             return
-        content = plain_text(message["content"])
+        content = text_of(message["content"])
         self.result.answer = content
         if content and (message["id"] != view.message_id or content.startswith(view.text)):
             view.message_id, view.text = message["id"], content

@@ -6,67 +6,28 @@ must not open the database, load an agent or start a tool server itself.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import platform
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from dromos import bootstrap
 from dromos.cli.failures import ExitCode
-from dromos.ports.agent import ModelChoice
 from dromos.ports.tool import ToolSourceHealth
 from dromos.settings import SETTINGS, Settings, SettingsError, load
 
 Verdict = Literal["ok", "warning", "problem"]
+PortState = Literal["free", "dromos", "taken", "unknown address"]
 GLYPHS: Mapping[Verdict, tuple[str, str]] = {
     "ok": ("✓", "green"),
     "warning": ("!", "yellow"),
     "problem": ("✗", "red"),
 }
-
-
-class DatabaseFacts(Protocol):
-    """`schema`: none (no tables yet: `serve` makes them), current, old (`serve` or `migrate` brings it up), newer
-    (written by a later version), unknown (not reachable; `error` says why and the cure)."""
-
-    @property
-    def version(self) -> str: ...  # "SQLite 3.45.1", "PostgreSQL 18.6"
-    @property
-    def schema(self) -> Literal["none", "current", "old", "newer", "unknown"]: ...
-    @property
-    def error(self) -> str | None: ...
-    @property
-    def locked(self) -> bool: ...  # a server holds the data folder
-
-
-class AgentFacts(Protocol):
-    """One configured agent; `error` is why it cannot be loaded, with the cure."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def error(self) -> str | None: ...
-
-
-class Inspection(Protocol):
-    """What `bootstrap.inspect` tells; `model` is None where choosing one failed, `model_error` then says why."""
-
-    @property
-    def database(self) -> DatabaseFacts: ...
-    @property
-    def agents(self) -> Sequence[AgentFacts]: ...
-    @property
-    def default_agent(self) -> str: ...
-    @property
-    def model(self) -> ModelChoice | None: ...
-    @property
-    def model_error(self) -> str | None: ...
-    @property
-    def tools(self) -> Sequence[ToolSourceHealth]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +55,6 @@ def examine(flags: Mapping[str, Any], config: Path | None, *, as_json: bool) -> 
             for text in error.problems
         ]
     else:
-        from dromos import bootstrap
-
         findings += judge(settings, bootstrap.inspect(settings), port_state(settings))
     if as_json:
         _print_json(settings, findings)
@@ -121,7 +80,7 @@ def list_settings(*, as_json: bool) -> None:
 # ── judging ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def judge(settings: Settings, seen: Inspection, port: PortState) -> Iterator[Finding]:
+def judge(settings: Settings, seen: bootstrap.Inspection, port: PortState) -> Iterator[Finding]:
     """The findings, in the order in which a person would look."""
     yield _data(settings, port)
     yield from _database(settings, seen.database, port)
@@ -136,8 +95,6 @@ def _python() -> Finding:
 
 
 def _data(settings: Settings, port: PortState) -> Finding:
-    import os
-
     folder = settings.data
     if folder.exists() and not folder.is_dir():
         return Finding(
@@ -156,7 +113,7 @@ def _data(settings: Settings, port: PortState) -> Finding:
     )
 
 
-def _database(settings: Settings, database: DatabaseFacts, port: PortState) -> Iterator[Finding]:
+def _database(settings: Settings, database: bootstrap.DatabaseFacts, port: PortState) -> Iterator[Finding]:
     where = f"{settings.database_shown} · {database.version}"
     if database.error is not None:
         yield Finding("problem", "database", where, database.error)
@@ -192,7 +149,7 @@ def _database(settings: Settings, database: DatabaseFacts, port: PortState) -> I
         )
 
 
-def _agents(seen: Inspection) -> Iterator[Finding]:
+def _agents(seen: bootstrap.Inspection) -> Iterator[Finding]:
     for agent in seen.agents:
         name = f"agent {agent.name}"
         if agent.error is not None:
@@ -208,7 +165,7 @@ def _agents(seen: Inspection) -> Iterator[Finding]:
         )
 
 
-def _model(seen: Inspection) -> Finding:
+def _model(seen: bootstrap.Inspection) -> Finding:
     if seen.model is None:
         return Finding("problem", "model", "none can be chosen", seen.model_error or "name one: DROMOS_MODEL")
     told = f"{seen.model.name} · {seen.model.source}"
@@ -229,9 +186,6 @@ def _tools(settings: Settings, sources: Sequence[ToolSourceHealth]) -> Iterator[
             yield Finding("warning", name, "does not answer; only its own tools fail", source.detail)
 
 
-PortState = Literal["free", "dromos", "taken", "unknown address"]
-
-
 def port_state(settings: Settings, answer_seconds: float = 2.0) -> PortState:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -244,8 +198,6 @@ def port_state(settings: Settings, answer_seconds: float = 2.0) -> PortState:
     except PermissionError:
         return "taken"
     except OSError as error:
-        import errno
-
         if error.errno == errno.EADDRNOTAVAIL:
             return "unknown address"
     return "dromos" if _is_dromos(settings, answer_seconds) else "taken"

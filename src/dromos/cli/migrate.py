@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class Migrated(Protocol):
-    """The schema's revision before (None: there were no tables) and after."""
-
-    @property
-    def before(self) -> str | None: ...
-    @property
-    def after(self) -> str: ...
-    @property
-    def changed(self) -> bool: ...
+if TYPE_CHECKING:
+    from dromos.store.migrations import Migrated
 
 
 def tell(database: str, done: Migrated, *, as_json: bool) -> None:

@@ -132,15 +132,5 @@ def one_line(text: str, longest: int = 120) -> str:
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
 
 
-def plain_text(content: Any) -> str:
-    """The text of a message's content: itself, or the text parts of a list."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        parts = [part if isinstance(part, str) else part.get("text", "") for part in content if part]
-        return "".join(str(part) for part in parts)
-    return "" if content is None else str(content)
-
-
 def _until(moment: str | None) -> str:
     return f" until {datetime.fromisoformat(moment).astimezone():%H:%M:%S}" if moment else ""
