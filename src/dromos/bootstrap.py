@@ -124,8 +124,6 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
             ids,
             Policy(
                 stop_deadline=limits.stop_deadline_s,
-                drain=limits.drain_s,
-                lease=limits.lease_s,
                 queue_deadline=limits.queue_deadline_s,
                 step_limit=limits.step_limit,
                 recovery=Recovery(limits.recovery),

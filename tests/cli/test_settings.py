@@ -16,6 +16,7 @@ from dromos.domain.statuses import Recovery
 from dromos.lifecycle.contract import Policy
 from dromos.settings import SETTINGS, Settings, SettingsError, load, masked
 from dromos.settings.sections import RetryCode
+from dromos.worker.service import WorkerOptions
 
 Load = Callable[..., Settings]
 
@@ -103,8 +104,8 @@ def test_without_anything_the_defaults_hold(read: Load, tmp_path: Path) -> None:
 def test_the_defaults_are_those_of_the_rules(read: Load) -> None:
     settings, policy = read(), Policy()
     assert settings.worker.stop_deadline_s == policy.stop_deadline
-    assert settings.worker.drain_s == policy.drain
-    assert settings.worker.lease_s == policy.lease
+    assert settings.worker.drain_s == WorkerOptions().drain
+    assert settings.worker.concurrency == WorkerOptions().slots
     assert settings.worker.step_limit == policy.step_limit
     assert settings.worker.queue_deadline_s == policy.queue_deadline
     assert settings.worker.recovery == policy.recovery

@@ -157,7 +157,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 async def stage(address: str) -> AsyncIterator[Stage]:
     store = await open_store(address)
-    stage = Stage(store, Policy(stop_deadline=2.0, drain=2.0), MemoryWakeup(), LiveHub())
+    stage = Stage(store, Policy(stop_deadline=2.0), MemoryWakeup(), LiveHub())
     await stage.lifecycle.ensure_user(USER, "Somebody")
     yield stage
     for worker in stage.workers:

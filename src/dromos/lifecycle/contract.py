@@ -25,8 +25,6 @@ class Policy:
     """Configured limits. Seconds everywhere; None: no limit."""
 
     stop_deadline: float = 15.0
-    drain: float = 20.0
-    lease: float = 10.0
     queue_deadline: float | None = None
     step_limit: int = 25
     recovery: Recovery = Recovery.AUTO

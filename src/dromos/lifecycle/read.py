@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dromos.domain.errors import Invalid
-from dromos.domain.runs import Run
-from dromos.domain.statuses import LIVE
+from dromos.domain.runs import Fence, Run
+from dromos.domain.statuses import LIVE, OWNED, RunStatus
 from dromos.lifecycle.contract import ConversationView, EventPage, Figures
 from dromos.lifecycle.delete import ERASED
 from dromos.lifecycle.owners import is_valid
@@ -243,6 +243,19 @@ def owners(tx: ReadTx) -> list[Row]:
     now = tx.now()
     rows = tx.find(Table.LEASES, {}, order=("started_at", "owner_id"))
     return [row for row in rows if is_valid(row, now)]
+
+
+def status_under(tx: ReadTx, fence: Fence) -> RunStatus | None:
+    """The run's status while `fence` holds; None once it does not."""
+    rows = tx.find(Table.RUNS, {"id": fence.run_id}, columns=("status", "epoch"))
+    return RunStatus(rows[0]["status"]) if rows and rows[0]["epoch"] == fence.epoch else None
+
+
+def owned_by(tx: ReadTx, owner_id: str) -> dict[Fence, RunStatus]:
+    """What the rows call this owner's work."""
+    where = {"owner_id": owner_id, "status": In(tuple(OWNED))}
+    rows = tx.find(Table.RUNS, where, columns=("id", "epoch", "status"))
+    return {Fence(row["id"], row["epoch"]): RunStatus(row["status"]) for row in rows}
 
 
 def figures(tx: ReadTx) -> Figures:

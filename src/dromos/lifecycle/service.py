@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from dromos.domain.errors import Duplicate, LostRace, Refusal
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.runs import Fence, Run
+from dromos.domain.statuses import RunStatus
 from dromos.lifecycle import (
     cancel,
     claim,
@@ -301,6 +302,14 @@ class Lifecycle:
             return documents.note_waiting_for(tx, run, tool, until_s)
 
         return await self.recorder(fence).write(operation, while_cancelling=True)
+
+    async def status_under(self, fence: Fence) -> RunStatus | None:
+        """The run's status while the fence holds; None once another owner, or nobody, has it."""
+        return await self.store.read(lambda tx: read.status_under(tx, fence))
+
+    async def owned_by(self, owner_id: str) -> dict[Fence, RunStatus]:
+        """The runs that the rows call this owner's."""
+        return await self.store.read(lambda tx: read.owned_by(tx, owner_id))
 
     async def sweep(self) -> int:
         """One reaper pass, one run per transaction: lost owners, stuck stops, deadlines, deletions, old rows.

@@ -20,7 +20,6 @@ from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.contract import Claimed
 from dromos.ports.agent import Agent, Agents, Attempt, Drained, Failed, Finished, Outcome, TryLater
 from dromos.ports.live import DocumentSnapshot, LiveDocuments, LiveRun
-from dromos.ports.store import Table
 from dromos.ports.wakeup import Wakeup, run_topic
 
 log = structlog.get_logger("dromos.worker")
@@ -207,13 +206,7 @@ class AttemptRunner:
 
     async def _status(self) -> RunStatus | None:
         """The run's status if it is still ours, else None."""
-        fence = self.claimed.fence
-        rows = await self.lifecycle.store.read(
-            lambda tx: tx.find(Table.RUNS, {"id": fence.run_id}, columns=("status", "epoch"))
-        )
-        if not rows or rows[0]["epoch"] != fence.epoch:
-            return None
-        return RunStatus(rows[0]["status"])
+        return await self.lifecycle.status_under(self.claimed.fence)
 
     async def _save_document(self, live: LiveRun) -> None:
         """Save the document at most once a second while it changes. A store that is away is left for later."""

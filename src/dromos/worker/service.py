@@ -22,7 +22,7 @@ from dromos.lifecycle.contract import Claimed
 from dromos.ports.agent import Agents, Failed
 from dromos.ports.clock import Clock, Ids
 from dromos.ports.live import LiveDocuments
-from dromos.ports.store import In, LeaseKeeper, Table
+from dromos.ports.store import LeaseKeeper
 from dromos.ports.wakeup import WORK, Wakeup
 from dromos.worker.attempt import AttemptRunner
 from dromos.worker.heartbeat import Heartbeat
@@ -219,18 +219,12 @@ class Worker:
 
         The rows also tell of stops whose wake-up was lost.
         """
-        owned = {"owner_id": self.owner_id, "status": In((RunStatus.RUNNING, RunStatus.CANCELLING))}
-        rows = await self._lifecycle.store.read(
-            lambda tx: tx.find(Table.RUNS, owned, columns=("id", "epoch", "status"))
-        )
+        owned = await self._lifecycle.owned_by(self.owner_id)
         at_work = {runner.claimed.fence: runner for runner in self._running.values()}
-        strays: set[Fence] = set()
-        for row in rows:
-            fence = Fence(row["id"], row["epoch"])
-            if fence not in at_work:
-                strays.add(fence)
-            elif row["status"] == RunStatus.CANCELLING:
-                at_work[fence].look()
+        strays = owned.keys() - at_work.keys()
+        for fence, runner in at_work.items():
+            if owned.get(fence) is RunStatus.CANCELLING:
+                runner.look()
         for fence in strays & seen_before:
             log.error("worker.stray_run", run_id=fence.run_id)
             message = "Its attempt was lost inside the worker; the log says more. Continue goes on from the last step."
