@@ -2,7 +2,7 @@
 # Needs Python 3.11 or newer and a network for the first installation; nothing else.
 
 PYTHON ?= python3
-# Passed to `make run`: DATA=folder PORT=number HOST=address ARGS="any other flags of dromos serve"
+# For `make run`: DATA=folder PORT=number HOST=address ARGS="any other flags of dromos serve"
 DATA ?=
 PORT ?=
 HOST ?=
@@ -27,7 +27,8 @@ SHELL := /bin/sh
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(STAMPS)/product $(STAMPS)/page ## Set up what is missing and serve Dromos on http://127.0.0.1:8321
+run: $(STAMPS)/product $(STAMPS)/page ## Set up what is missing and serve Dromos on http://127.0.0.1:8321 (PORT=8400 DATA=folder)
+	@echo "starting Dromos; Ctrl-C stops it ..."
 	@exec $(BIN)/dromos serve $(if $(DATA),--data "$(DATA)") $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)") $(ARGS)
 
 setup: $(STAMPS)/dev $(STAMPS)/product $(STAMPS)/page ## Install everything for development into .venv
@@ -68,6 +69,7 @@ $(STAMPS)/venv:
 	  echo "Dromos needs Python 3.11 or newer and found no '$(PYTHON)'. Install it, or name yours: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Dromos needs Python 3.11 or newer; '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name a newer one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@echo "making an environment in $(VENV) with $$("$(PYTHON)" -V) ..."
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "'$(PYTHON)' cannot make a virtual environment. On Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@mkdir -p $(STAMPS) && touch $@
