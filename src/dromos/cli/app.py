@@ -6,6 +6,7 @@ failed, 2 wrong usage or settings, 3 no server to talk to.
 
 from __future__ import annotations
 
+import gc
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -187,3 +188,5 @@ def main() -> None:
             raise
         print(text, file=sys.stderr)
         sys.exit(code)
+    finally:
+        gc.freeze()  # the process ends: a last look through all that was imported takes seconds on a busy machine
