@@ -11,10 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import uvloop
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
 
 from dromos.ports.tool import ToolOutcome, ToolProgress
 from dromos.testing.waiting import eventually, within
 from dromos.tools.mcp.configuration import HttpServer, ServerEntry, StdioServer
+from dromos.tools.mcp.stdio import stdio_transport
 from tests.tools.conftest import QUICK, Effects, HttpTools, context, toolbox
 
 MISSING = StdioServer("gone", "/no/such/command")
@@ -266,6 +270,21 @@ async def test_a_server_that_is_not_there_answers_with_reason_and_cure_and_lists
     assert "mcpServers.gone" in outcome.text
     assert not state.ok
     assert reason in state.detail
+
+
+def test_a_server_that_ended_before_its_first_message_is_told_by_its_end_on_uvloop_too() -> None:
+    async def write_to_the_dead() -> str:
+        why = asyncio.get_running_loop().create_future()
+        async with stdio_transport(
+            StdioServer("gone", sys.executable, ("-c", "exit('no licence')")), why.set_result, grace=1.0
+        ) as (_, to_server):
+            reason: str = await within(10, why, "the reason of its end")
+            hello = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
+            await within(5, to_server.send(SessionMessage(hello)), "a message that nobody reads")
+        return reason
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(write_to_the_dead()) == "it ended with exit code 1 (its last words: no licence)"
 
 
 async def test_a_dead_server_neither_fails_nor_delays_the_others(stdio: StdioServer) -> None:

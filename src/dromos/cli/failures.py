@@ -26,9 +26,13 @@ def explain(error: Exception) -> tuple[str | None, ExitCode]:
     if isinstance(error, Refusal | Unavailable):
         return f"error: {error.detail}", ExitCode.FAILED
     if isinstance(error, ServerUnreachable):
-        return f"error: {error.detail}", ExitCode.UNREACHABLE
+        return f"error: {error.detail}: --server URL, or DROMOS_SERVER", ExitCode.UNREACHABLE
     if isinstance(error, ApiError):
-        faults = [f"  {fault.get('path', '')}: {fault.get('message', '')}" for fault in error.errors]
+        faults = [
+            f"  {fault.get('path', '')}: {fault.get('message', '')}"
+            for fault in error.errors
+            if str(fault.get("message", "")).casefold() not in error.detail.casefold()  # said already
+        ]
         return "\n".join([f"error: {error.detail} ({error.code})", *faults]), ExitCode.FAILED
     if isinstance(error, ClientError):
         return f"error: {error.detail}", ExitCode.FAILED

@@ -36,7 +36,7 @@ class ServerUnreachable(ClientError):
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(
-            f"no answer from {url} ({why}); start it with `dromos serve`, or name another server"
+            f"no answer from {url} ({why}); start it with `dromos serve`, or name the server's address"
         )
         self.url = url
 

@@ -144,7 +144,7 @@ class _Child:
                 data = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 self._process.stdin.write(data.encode() + b"\n")
                 await self._process.stdin.drain()
-        except OSError:
+        except (OSError, RuntimeError):  # a pipe that is gone; uvloop says so with a RuntimeError
             await from_session.aclose()
 
     async def listen_to_stderr(self) -> None:
