@@ -113,6 +113,17 @@ def test_whatever_is_no_ok_says_what_to_do(settings: Settings) -> None:
     assert [finding.subject for finding in found if finding.verdict != "ok" and not finding.cure] == []
 
 
+def test_a_file_of_tool_servers_that_cannot_be_read_is_a_problem_because_the_server_will_not_start(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text("{")
+    settings = load({"port": free_port()}, environment={}, directory=tmp_path)
+    unread = facts_with(tools=(ToolSourceHealth(str(file), False, "is not JSON; correct it"),))
+    found = findings(settings, unread)["tool servers"]
+    assert (found.verdict, found.cure) == ("problem", "is not JSON; correct it")
+
+
 def test_a_folder_held_by_the_server_that_answers_is_fine(settings: Settings) -> None:
     found = findings(settings, facts_with(database=database(locked=True)), "dromos")
     assert {finding.verdict for finding in found.values()} == {"ok"}

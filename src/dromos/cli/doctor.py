@@ -145,7 +145,7 @@ def _database(settings: Settings, database: bootstrap.DatabaseFacts, port: PortS
             "problem",
             "lock",
             f"another process holds {settings.data}, and no Dromos answers on port {settings.port}",
-            "stop that process, or choose another folder with --data",
+            "if it is a Dromos on another port, name that: --port; else stop it, or choose another folder: --data",
         )
 
 
@@ -182,6 +182,8 @@ def _tools(settings: Settings, sources: Sequence[ToolSourceHealth]) -> Iterator[
         name = f"tool server {source.name}"
         if source.ok:
             yield Finding("ok", name, f"{source.tools} tools" if source.tools != 1 else "1 tool")
+        elif source.name == str(settings.mcp):  # the file itself, without which nothing starts
+            yield Finding("problem", "tool servers", f"{source.name} cannot be used", source.detail)
         else:
             yield Finding("warning", name, "does not answer; only its own tools fail", source.detail)
 
