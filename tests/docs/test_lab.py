@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,14 +35,25 @@ def run_lab(name: str, tmp_path: Path) -> list[str]:
         "PORT": str(free_port()),
         "TMPDIR": str(tmp_path),
     }
-    # Whatever happens, no server of the lab outlives it.
     script = "trap 'kill -KILL $SERVER 2>/dev/null' EXIT\n" + script
-    done = subprocess.run(
-        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=150
+    shell = subprocess.Popen(
+        ["bash", "-c", script],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
+    try:
+        stdout, stderr = shell.communicate(timeout=150)
+    except subprocess.TimeoutExpired:
+        os.killpg(shell.pid, signal.SIGKILL)  # the server of the lab with it
+        shell.communicate()
+        raise
     logs = "".join(log.read_text() for log in tmp_path.glob("*/server.log"))
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
-    return [part.split("\n", 1)[1] for part in done.stdout.split(MARK)[1:]]
+    assert shell.returncode == 0, f"{stdout}\n{stderr}\n{logs}"
+    return [part.split("\n", 1)[1] for part in stdout.split(MARK)[1:]]
 
 
 def table(text: str) -> list[dict[str, str]]:
