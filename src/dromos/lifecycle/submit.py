@@ -6,9 +6,10 @@ starts the next one, or it finds no live run and starts its own.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from dromos.domain.errors import ConversationBusy
+from dromos.domain.errors import ConversationBusy, Duplicate
 from dromos.domain.machine import Supersede, ended_open
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Run
@@ -25,6 +26,7 @@ from dromos.wire.shapes import run_json
 
 
 def ensure_user(change: Change, user_id: str, name: str) -> None:
+    """Of several processes that start at once on an empty database the first one makes the row."""
     if change.tx.first(Table.USERS, {"id": user_id}) is None:
         row = {
             "id": user_id,
@@ -33,7 +35,8 @@ def ensure_user(change: Change, user_id: str, name: str) -> None:
             "first_seq": 1,
             "created_at": change.now,
         }
-        change.tx.put(Table.USERS, row)
+        with suppress(Duplicate):
+            change.tx.put(Table.USERS, row)
 
 
 def create_conversation(change: Change, user_id: str, title: str | None, agent: str) -> Conversation:
