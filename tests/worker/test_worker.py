@@ -332,3 +332,19 @@ async def test_an_ended_run_says_how_many_steps_it_took(stage: Stage) -> None:
     await stage.worker(two_steps)
     _, run_id, _ = await stage.post("hello")
     assert (await stage.end(run_id)).steps == 2
+
+
+async def test_tries_that_were_noted_are_counted_on_by_the_next_owner(stage: Stage) -> None:
+    async def notes(attempt: Attempt) -> Outcome:
+        if attempt.run.attempt == 1:
+            await attempt.note_tries({"MODEL_BAD_RESPONSE": 3})
+            await attempt.drain.wait()
+            return Drained()
+        return Finished(str(dict(attempt.run.tries)))
+
+    worker, puppet = await stage.worker(notes)
+    _, run_id, _ = await stage.post("hello")
+    await within(5, puppet.began.wait())
+    await worker.drain()
+    await stage.worker(notes)
+    assert (await stage.end(run_id)).line == "{'MODEL_BAD_RESPONSE': 3}"

@@ -16,6 +16,9 @@ from dromos.client import Client
 
 Json = dict[str, Any]
 
+COLUMNS_FIT = 160
+"""Columns of a terminal from which a run has room on one line, with its two ids of 36."""
+
 
 def show_list(
     server: str, *, status: str | None, conversation: str | None, limit: int, as_json: bool
@@ -35,9 +38,20 @@ def show_list(
     if not runs:
         console.print('No runs here yet. Start one: dromos chat "Hello"', markup=False)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("status", "run", "conversation", "agent", "started", "took", "what"):
-        table.add_column(heading, no_wrap=heading != "what", overflow="fold")
+    if not console.is_terminal:
+        Console(highlight=False, width=240).print(_in_columns(runs))
+    elif console.width >= COLUMNS_FIT:
+        console.print(_in_columns(runs))
+    else:
+        for run in runs:
+            _print_in_two_lines(console, run)
+
+
+def _in_columns(runs: Sequence[Json]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    for heading in ("status", "run", "conversation", "agent", "started", "took"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)  # what room is left
     for run in runs:
         table.add_row(
             _status(run),
@@ -48,10 +62,16 @@ def show_list(
             _took(run),
             Text(what_now(run, {})),
         )
-    if console.is_terminal:
-        console.print(table)
-    else:
-        Console(highlight=False, width=240).print(table)
+    return table
+
+
+def _print_in_two_lines(console: Console, run: Json) -> None:
+    """The first has room in 80 columns; `dromos runs show` tells the conversation and the agent."""
+    status = _status(run)
+    status.pad_right(max(0, 12 - len(status)))
+    console.print(Text.assemble(status, run["id"], "  ", _clock(run["started_at"])[:16], "  ", _took(run)))
+    what = Text(" " * 12 + what_now(run, {}), "dim")
+    console.print(what, no_wrap=True, overflow="ellipsis")
 
 
 def show_one(server: str, run_id: str, *, as_json: bool) -> None:

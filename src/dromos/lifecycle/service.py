@@ -271,7 +271,8 @@ class Lifecycle:
             lambda tx, run: documents.keep_document(tx, run, snapshot), while_cancelling=True
         )
 
-    async def note_tries(self, fence: Fence, tries: dict[str, int]) -> None:
+    async def note_tries(self, fence: Fence, tries: Mapping[str, int]) -> None:
+        """Keep the count of failed tries with the run."""
         await self.recorder(fence).write(lambda tx, run: documents.note_tries(tx, run, tries))
 
     async def end_attempt(self, fence: Fence, outcome: Outcome, document: DocumentSnapshot | None) -> Run:

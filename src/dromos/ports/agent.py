@@ -6,7 +6,7 @@ through the attempt's `recorder`; everything it shows goes through `live`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -67,13 +67,21 @@ class Signal(Protocol):
         ...
 
 
+async def _nowhere(tries: Mapping[str, int]) -> None:
+    """For an attempt that nobody could take over."""
+
+
+NoteTries = Callable[[Mapping[str, int]], Awaitable[None]]
+
+
 @dataclass(slots=True)
 class Attempt:
     """One attempt of one run, handed to the agent.
 
     `input` is what `compose` returned and the store kept (None for a `resume_of` run). `drain` is set when the
     agent should stop at the next step boundary. A stop cancels the task that awaits `Agent.attempt`.
-    `unknown_calls` is filled with the tools whose outcome nobody knows when the attempt was cut.
+    `unknown_calls` is filled with the tools whose outcome nobody knows when the attempt was cut. `note_tries` keeps
+    the count of failed tries with the run, so that a takeover goes on counting.
     """
 
     run: Run
@@ -81,6 +89,7 @@ class Attempt:
     recorder: Recorder
     live: LiveRun
     drain: Signal
+    note_tries: NoteTries = _nowhere
     unknown_calls: list[str] = field(default_factory=list)
 
 

@@ -119,7 +119,7 @@ class AgentSettings(Section):
     model: str | None = Field(None, min_length=1, description="Like `model`, for this agent.")
 
 
-RetryCode = Literal["MODEL_RATE_LIMITED", "MODEL_BAD_RESPONSE", "MODEL_UNAVAILABLE", "STALLED"]
+RetryCode = Literal["MODEL_RATE_LIMITED", "MODEL_BAD_RESPONSE", "MODEL_UNAVAILABLE", "STALLED", "INTERNAL"]
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 

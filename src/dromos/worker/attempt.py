@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import chain, repeat
 
 import structlog
@@ -107,7 +108,14 @@ class AttemptRunner:
         kept = previous["content"] if previous else {}
         content = {key: value for key, value in kept.items() if key not in _OF_ITS_OWNER}
         live = self.live.open(run.id, run.conversation_id, run.epoch, content)
-        attempt = Attempt(run, engine_input, self.lifecycle.recorder(fence), live, self._drain)
+        attempt = Attempt(
+            run,
+            engine_input,
+            self.lifecycle.recorder(fence),
+            live,
+            self._drain,
+            note_tries=partial(self.lifecycle.note_tries, fence),
+        )
         stop_listening = self.wakeup.listen(run_topic(run.id), self._look.set)
         try:
             outcome = await self._watch(agent, attempt)

@@ -126,6 +126,10 @@ class AttemptRun:
             if retry is None:
                 return Failed(failure.code, failure.message)
             self.tries = dict(retry.tries)
+            if (
+                not retry.hand_back and failure.code is not ErrorCode.INTERNAL
+            ):  # then the database is what is away
+                await self.attempt.note_tries(self.tries)
             outcome = await self._wait(failure, retry)
             if outcome is not None:
                 return outcome
