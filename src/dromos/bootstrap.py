@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -294,6 +295,10 @@ async def _serve(settings: Settings) -> int:
                 )
             )
             _end_on_signals(server, system)
+            if not ip_address(listener.getsockname()[0]).is_loopback:
+                log.warning(
+                    "serve.open", hint="whoever reaches this address can use it: there is no login yet"
+                )
             host, port = listener.getsockname()[:2]
             sys.stdout.write(f"Dromos is at http://{_readable(host)}:{port}\n")
             sys.stdout.flush()
@@ -333,7 +338,7 @@ def _end_on_signals(server: uvicorn.Server, system: System) -> None:
             log.warning("serve.second_signal", hint="ending at once; runs are recovered at the next start")
             os._exit(1)
         first = loop.time()
-        log.info("serve.draining")
+        log.info("serve.draining", runs=system.worker.running, hint="a second signal ends at once")
         system.closing.set()
         server.should_exit = True
 
