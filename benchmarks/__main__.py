@@ -8,9 +8,10 @@ import importlib
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.economy import EXPLANATION
 from benchmarks.measure import Row, machine, table
 
-NAMES = ("steps", "growth", "noop", "streaming", "footprint")
+NAMES = ("steps", "growth", "noop", "economy", "streaming", "footprint")
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
@@ -30,7 +31,10 @@ def main() -> None:
         RESULTS.write_text(
             "# Results\n\n"
             f"Written by `make bench` on {day}, {machine()}, {chosen.rounds} rounds, sides interleaved, medians. "
-            "A time alone depends on the machine; a ratio was measured in one run.\n\n" + table(rows) + "\n"
+            "A time alone depends on the machine; a ratio was measured in one run.\n\n"
+            + table(rows)
+            + "\n"
+            + EXPLANATION
         )
 
 

@@ -15,7 +15,7 @@ from benchmarks.measure import Row, interleave
 from benchmarks.wire import Connection, served
 from dromos.testing.processes import ServeProcess
 
-WORDS = 2000
+WORDS = 20_000
 RATE = 200
 SECONDS = 20
 
