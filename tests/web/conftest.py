@@ -46,6 +46,7 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
 async def shared_server(built: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServeProcess]:
     """A server all tests may use that do it no harm."""
     async with _with_tools(tmp_path_factory.mktemp("served")) as server:
+        await _warm(server)
         yield server
 
 
@@ -54,6 +55,7 @@ async def _second_server(
     built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServeProcess]:
     async with _with_tools(tmp_path_factory.mktemp("own")) as server:
+        await _warm(server)
         yield server
 
 
@@ -67,6 +69,14 @@ async def server(_second_server: ServeProcess) -> ServeProcess:
             for conversation in items:
                 (await client.delete(f"/v1/conversations/{conversation['id']}")).raise_for_status()
     return _second_server
+
+
+async def _warm(server: ServeProcess) -> None:
+    """One run that no test sees: the first one loads the engine and starts the tool server, which takes its time."""
+    async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as client:
+        asked = (await client.post("/api/chat", json={"message": "!say warm"})).json()["conversation"]
+        await client.get("/api/chat", params={"conversation": asked})  # ends with the run
+        (await client.delete(f"/v1/conversations/{asked}")).raise_for_status()
 
 
 def _with_tools(folder: Path) -> ServeProcess:
