@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dromos.cli.chat import Exchange, Result
+from dromos.cli.screen import SilentScreen
 from dromos.client import Client
 from dromos.testing.processes import ServeProcess
 from dromos.testing.waiting import eventually, within
@@ -154,3 +156,20 @@ async def test_an_unknown_conversation_is_told(dromos: Command, server_url: str)
     done = await dromos("chat", "hello", "--conversation", unknown, "--server", server_url)
     assert (done.code, done.out) == (1, "")
     assert "not_found" in done.err
+
+
+async def test_a_run_that_was_over_before_it_was_known_still_shows_its_answer(server_url: str) -> None:
+    async with Client(server_url) as client:
+        conversation = (await client.create_conversation())["id"]
+        posted = await client.post_message(conversation, "!say all of it")
+        run_id = posted["run"]["id"]
+
+        async def ended() -> bool:
+            return (await client.run(run_id))["finished_at"] is not None
+
+        await eventually(ended, what="the end of the run")
+        exchange = Exchange(client, SilentScreen(), Result(conversation))
+        exchange.result.followup = {"status": "applied", "message_id": posted["message"]["id"]}
+        await exchange._heal()
+        assert exchange.view is not None and exchange.view.ended
+        assert exchange.view.text == "all of it"

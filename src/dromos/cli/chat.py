@@ -291,6 +291,8 @@ class Exchange:
             async for run in self.client.runs(conversation_id=self.result.conversation_id, limit=20):
                 if run["trigger_message_id"] == taken:
                     self._watch(run)
+                    if self.view is not None:
+                        self.view.stale = True  # it may have said something, or all, before it was known here
         view, now = self.view, time.monotonic()
         if view is None or not view.stale or not self.connected or now - self.fetched_at < FETCH_SECONDS:
             return
