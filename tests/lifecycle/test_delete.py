@@ -55,6 +55,13 @@ async def fill(world: World) -> tuple[str, list[str]]:
 def _engine_rows(tx: Tx, conversation_id: str, run_id: str) -> None:
     thread = {"thread_id": conversation_id, "checkpoint_ns": ""}
     tx.put(Table.CHECKPOINT_BLOBS, {**thread, "channel": "x", "version": "1", "type": "t", "value": b"v"})
+    token = {"token_sha256": f"{run_id} hash", "run_id": run_id, "conversation_id": conversation_id}
+    tx.put(Table.RUN_TOKENS, {**token, "epoch": 1, "session": "s", "created_at": tx.now()})
+    revision = {"followup_id": f"{run_id} text", "num": 1, "conversation_id": conversation_id}
+    tx.put(
+        Table.MESSAGE_REVISIONS,
+        {**revision, "content": "secret draft", "author_id": USER, "created_at": tx.now()},
+    )
     write = {"checkpoint_id": "1", "task_id": "t", "idx": 0, "channel": "x", "run_id": run_id}
     tx.put(Table.WRITES, {**thread, **write})
     step = {"run_id": run_id, "id": "s", "conversation_id": conversation_id, "num": 1, "attempt": 1}

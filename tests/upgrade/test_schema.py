@@ -123,10 +123,11 @@ async def test_an_older_schema_is_refused_with_the_command_that_cures_it(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrate(address)
-    monkeypatch.setattr(migrations, "HEAD", "0002")
+    newer = f"{int(HEAD) + 1:04}"
+    monkeypatch.setattr(migrations, "HEAD", newer)
     for ask in (check_schema, prepare):
         with pytest.raises(
-            SchemaMismatch, match=r"has schema 0001, this version needs 0002.*`dromos migrate`"
+            SchemaMismatch, match=rf"has schema {HEAD}, this version needs {newer}.*`dromos migrate`"
         ):
             ask(address)
 

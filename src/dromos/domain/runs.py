@@ -86,6 +86,7 @@ class Run:
     document_version: int = 0
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    renewed_at: datetime | None = None  # an adapter's last sign of life; a worker's is its lease
 
     @property
     def is_final(self) -> bool:

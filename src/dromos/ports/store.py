@@ -37,6 +37,8 @@ class Table(StrEnum):
     RUN_DOCUMENTS = "run_documents"
     RUN_FOLLOWUPS = "run_followups"
     REQUESTS = "requests"
+    RUN_TOKENS = "run_tokens"
+    MESSAGE_REVISIONS = "message_revisions"
     EVENTS = "events"
     LEASES = "leases"
     IDEMPOTENCY = "idempotency"

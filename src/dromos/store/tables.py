@@ -151,6 +151,7 @@ runs = Table(
     Column("created_at", Instant, nullable=False),
     Column("started_at", Instant),
     Column("finished_at", Instant),
+    Column("renewed_at", Instant),  # an adapter's last sign of life for this run
     Index(
         "uq_runs_live_conversation",
         "conversation_id",
@@ -187,6 +188,8 @@ run_steps = Table(
     Column("checkpoint_id", Text),
     Column("started_at", Instant, nullable=False),
     Column("ms", Integer),
+    Column("usage", Json),  # of a model call: {"input", "output", "cached", "reasoning"}; NULL: not told
+    Column("cost", Json),  # of a model call: {"currency", "amount", "estimated"}; NULL: price unknown
 )
 
 run_attempts = Table(
@@ -222,6 +225,7 @@ run_followups = Table(
     Column("run_id", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("when_busy", Text, nullable=False),
+    Column("asked", Text),  # the mode that was asked for, where it acts as another; NULL: as asked
     Column("content", Json, nullable=False),
     Column("run_options", Json),  # what the message asked of its run: agent, model, budget, …
     Column("position", BigInteger, nullable=False),
@@ -258,8 +262,36 @@ requests = Table(
     Column("comment", Text),
     Column("consumed_epoch", BigInteger),
     Column("replaces", Text),
+    Column("answer_schema", Json),  # JSON Schema of the answer; NULL: any text
+    Column("default_decision", Json),  # what counts where it expires with on_timeout = default
+    Column("engine_id", Text),  # the engine's own name for the question (an interrupt's id)
     Index("ix_requests_run", "run_id", "status"),
     Index("ix_requests_user", "user_id", "status"),
+)
+
+run_tokens = Table(
+    "run_tokens",
+    metadata,
+    Column("token_sha256", Text, primary_key=True),  # the token itself is told once and kept nowhere
+    Column("run_id", Text, nullable=False),
+    Column("conversation_id", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("session", Text, nullable=False),  # the adapter session it was given to
+    Column("created_at", Instant, nullable=False),
+    Column("spent_at", Instant),  # the epoch ended; it still names its run for a day
+    Index("ix_run_tokens_run", "run_id"),
+    Index("ix_run_tokens_spent", "spent_at"),
+)
+
+message_revisions = Table(
+    "message_revisions",
+    metadata,
+    Column("followup_id", Text, primary_key=True),
+    Column("num", Integer, primary_key=True, autoincrement=False),  # 1 is the text as it was first sent
+    Column("conversation_id", Text, nullable=False),
+    Column("content", Json, nullable=False),
+    Column("author_id", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
 )
 
 events = Table(

@@ -82,6 +82,7 @@ def _everything() -> Run:
         document_version=17,
         started_at=NOON,
         finished_at=later,
+        renewed_at=later,
     )
 
 
