@@ -1,0 +1,419 @@
+"""What an agent outside of this process sends and gets: the bodies and answers of `/v1/adapter`, with examples.
+
+Strict like every body: unknown fields are refused, nothing is coerced. Shapes only; what a value means is decided
+further in. The SDK builds and reads the same models.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from dromos.wire.answers import MESSAGE_EXAMPLE, RUN_EXAMPLE, Message, Run, Shape
+from dromos.wire.bodies import Content, Name, Strict
+
+MOST_ITEMS = 200
+"""Steps, messages or requests in one call."""
+MAX_WAIT_S = 60
+
+ItemId = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+Short = Annotated[StrictStr, Field(max_length=8192)]
+Count = Annotated[StrictInt, Field(ge=0, lt=2**53)]
+Session = Annotated[StrictStr, Field(pattern=r"^[!-~]{1,128}$")]
+When = Annotated[AwareDatetime, Field(description="RFC 3339 with an offset.")]
+
+_RUN: dict[str, Any] = {
+    **RUN_EXAMPLE,
+    "agent": "researcher",
+    "status": "running",
+    "reason": "claimed",
+    "attempt": 1,
+    "epoch": 1,
+    "version": 2,
+    "wait": None,
+    "started_at": "2026-11-29T13:46:04.420000Z",
+}
+_LEASE_UNTIL = "2026-11-29T13:46:34.420000Z"
+
+
+# --- bodies
+class ClaimRun(Strict):
+    """Take the next run that waits for one of these agents."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "agents": ["researcher"],
+                    "adapter_session": "laptop-4711-6f9c2f0e",
+                    "wait_s": 30,
+                    "prefer_own": True,
+                }
+            ]
+        },
+    )
+    agents: Annotated[list[Name], Field(min_length=1, max_length=64)] = Field(
+        description="Names that `dromos.toml` calls `remote = true`."
+    )
+    adapter_session: Session = Field(
+        description="Names this start of the adapter: a new random text at each start, printable and without spaces."
+    )
+    wait_s: Annotated[StrictInt | StrictFloat, Field(ge=0, le=MAX_WAIT_S)] = Field(
+        0, description="Wait so long for a run: 204 where none came."
+    )
+    prefer_own: StrictBool = Field(
+        False, description="Take runs first whose last owner was this session; else the oldest."
+    )
+
+
+class RenewRun(Strict):
+    """A sign of life for one run; brings what the adapter has to know."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"activity": True}]})
+    activity: StrictBool | None = Field(None, description="The agent itself moved since the last renewal.")
+    document_version: Annotated[StrictInt, Field(ge=0, lt=2**63)] | None = Field(
+        None, description="The version of the run's document the adapter has."
+    )
+    session_id: ItemId | None = Field(
+        None, description="The agent's own session, as soon as it is known: a takeover is told it."
+    )
+
+
+class EndRun(Strict):
+    """The run's end, as its owner reports it."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"to": "completed", "answer": "Seven.", "session_id": "b1c7"}]},
+    )
+    to: Literal["completed", "failed", "cancelled"]
+    error_code: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="With `failed`. A code that is not one of the guide's becomes ADAPTER_ERROR."
+    )
+    error_message: Short | None = Field(None, description="With `failed`: what a person should read.")
+    session_id: ItemId | None = Field(None, description="The agent's own session; the next claim is told it.")
+    line: Annotated[StrictStr, Field(max_length=500)] | None = Field(
+        None, description="One line for the collapsed box."
+    )
+    answer: Content | None = Field(
+        None, description="With `completed`: the last message of the run, where it was not sent before."
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_end(self) -> Self:
+        if self.to != "failed" and (self.error_code is not None or self.error_message is not None):
+            raise ValueError("error_code and error_message go with `failed` only; leave them out")
+        if self.to != "completed" and self.answer is not None:
+            raise ValueError(
+                "answer goes with `completed` only; send an unfinished text as a message with `interrupted`"
+            )
+        return self
+
+
+class StepUsage(Strict):
+    """Tokens of one model call."""
+
+    input: Count = 0
+    output: Count = 0
+    cached: Count = 0
+    reasoning: Count = 0
+
+
+class StepReport(Strict):
+    """One model call, tool call or other step. A known `id` is updated, a new one is added at the end."""
+
+    id: ItemId
+    kind: Literal["model", "tool", "step"]
+    name: Name
+    status: Literal["running", "done", "failed", "cancelled", "unknown"]
+    summary: Short | None = None
+    started_at: When | None = Field(
+        None, description="When it began; the time of its first report if left out."
+    )
+    ms: Annotated[StrictInt, Field(ge=0, lt=2**31)] | None = None
+    usage: StepUsage | None = None
+
+
+class ReportSteps(Strict):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "steps": [
+                        {
+                            "id": "s1",
+                            "kind": "tool",
+                            "name": "search",
+                            "status": "done",
+                            "summary": '{"query":"invoice"}',
+                            "ms": 812,
+                        }
+                    ]
+                }
+            ]
+        },
+    )
+    steps: Annotated[list[StepReport], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+class ToolCall(Strict):
+    id: ItemId
+    name: Name
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class NewHistoryMessage(Strict):
+    """One message for the history: what the agent said, or what a tool answered."""
+
+    id: ItemId | None = Field(
+        None, description="The adapter's own id: the same message sent twice is stored once."
+    )
+    role: Literal["assistant", "tool"]
+    content: StrictStr | dict[str, Any] | list[Any] = ""
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_ITEMS)] | None = Field(
+        None, description="With `assistant`: the calls it makes."
+    )
+    tool_call_id: ItemId | None = Field(None, description="With `tool`: the call this is the result of.")
+    name: Name | None = Field(None, description="With `tool`: the tool's name.")
+    interrupted: StrictBool = Field(False, description="With `assistant`: the text was cut off.")
+
+    @model_validator(mode="after")
+    def _fits_its_role(self) -> Self:
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("a tool message names its call; add tool_call_id")
+        if self.role == "tool" and (self.tool_calls or self.interrupted):
+            raise ValueError("a tool message makes no calls and is not interrupted; leave both out")
+        if self.role == "assistant" and (self.tool_call_id is not None or self.name is not None):
+            raise ValueError("tool_call_id and name belong to tool messages; leave them out")
+        if self.role == "assistant" and not self.content and not self.tool_calls:
+            raise ValueError("an assistant message has content or tool_calls; send one of them")
+        return self
+
+
+class AppendMessages(Strict):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "messages": [
+                        {
+                            "id": "m1",
+                            "role": "assistant",
+                            "content": "",
+                            "tool_calls": [{"id": "c1", "name": "search", "args": {"query": "invoice"}}],
+                        },
+                        {
+                            "id": "m2",
+                            "role": "tool",
+                            "tool_call_id": "c1",
+                            "name": "search",
+                            "content": "3 found",
+                        },
+                    ]
+                }
+            ]
+        },
+    )
+    messages: Annotated[list[NewHistoryMessage], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+class NewRequest(Strict):
+    """A question to a person."""
+
+    kind: Literal["approval", "question", "tool_outcome_unknown"]
+    prompt: Annotated[StrictStr, Field(min_length=1, max_length=65_536)]
+    tool: Name | None = None
+    tool_call_id: ItemId | None = None
+    arguments: dict[str, Any] | list[Any] | None = Field(
+        None, description="What exactly would be done: shown to the person, and their answer names its hash."
+    )
+    options: Annotated[list[Any], Field(max_length=100)] | None = Field(
+        None, description="Answers to choose from."
+    )
+    answer_schema: dict[str, Any] | None = Field(
+        None, alias="schema", description="JSON Schema of the answer; any text where there is none."
+    )
+    expires_at: When | None = None
+    on_timeout: Literal["expire", "deny", "default"] | None = Field(
+        None, description="What happens at `expires_at`."
+    )
+    default: Any = Field(None, description="The answer that counts with `on_timeout` = `default`.")
+
+
+class OpenRequests(Strict):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "requests": [
+                        {
+                            "kind": "approval",
+                            "tool": "send_mail",
+                            "tool_call_id": "c2",
+                            "arguments": {"to": "anna@example.org"},
+                            "prompt": "Send this mail?",
+                        }
+                    ]
+                }
+            ]
+        },
+    )
+    requests: Annotated[list[NewRequest], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+# --- answers
+class Decided(Shape):
+    """A question of this run that was answered; told with every claim until the owner went on."""
+
+    request_id: str
+    kind: str
+    tool: str | None
+    tool_call_id: str | None
+    prompt: str | None
+    arguments: Any
+    decision: dict[str, Any] = Field(description="`{decision, answer, comment}`")
+
+
+class ClaimedRun(Shape):
+    """A run that now belongs to the session, and everything to begin with."""
+
+    run: Run
+    input: Any = Field(description="The person's content; null where the run goes on with an ended one.")
+    history: list[Message] = Field(description="The conversation before that, oldest first.")
+    progress: list[Message] = Field(description="What this run stored already, under earlier owners.")
+    decisions: list[Decided]
+    session_id: str | None = Field(description="The agent's own session, for its resume.")
+    token: str = Field(description="Authorises every call for this run. It is told once.")
+    epoch: int
+    lease_until: str
+
+
+class StopOrder(Shape):
+    """A stop that was accepted: end the run as `cancelled` within `deadline_s`, or it is ended for you."""
+
+    cause: str
+    by: str
+    deadline_s: float
+
+
+class SteerMessage(Shape):
+    """A person's message for the run under way. Each is delivered exactly once."""
+
+    id: str
+    content: Any
+
+
+class Renewed(Shape):
+    """The lease, and what the adapter has to know."""
+
+    lease_until: str
+    stop: StopOrder | None
+    steer: list[SteerMessage]
+
+
+class EndedRun(Shape):
+    """The run after its end."""
+
+    run: Run
+
+
+class StepsStored(Shape):
+    """How many steps the run has now."""
+
+    steps: int
+
+
+class MessagesStored(Shape):
+    """The messages as they stand in the history, in the order they were sent."""
+
+    messages: list[Message]
+
+
+class ParkedRun(Shape):
+    """The run waits for a person; the token is spent, a later claim goes on."""
+
+    run: Run
+    requests: list[dict[str, Any]]
+
+
+ADAPTER_EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
+    ClaimedRun: {
+        "run": _RUN,
+        "input": "Name one prime number.",
+        "history": [],
+        "progress": [],
+        "decisions": [],
+        "session_id": None,
+        "token": "drt_q1f0yqJx3o9d3kq8m2Zr0m1Xl1cM5oVtq0b8mPzC2uE",
+        "epoch": 1,
+        "lease_until": _LEASE_UNTIL,
+    },
+    Renewed: {
+        "lease_until": _LEASE_UNTIL,
+        "stop": {"cause": "cancel_requested", "by": "user", "deadline_s": 14.2},
+        "steer": [],
+    },
+    EndedRun: {
+        "run": {
+            **_RUN,
+            "status": "completed",
+            "reason": "finished",
+            "epoch": 2,
+            "version": 3,
+            "line": "Seven.",
+            "finished_at": "2026-11-29T13:46:09.812000Z",
+        }
+    },
+    StepsStored: {"steps": 1},
+    MessagesStored: {
+        "messages": [
+            {
+                **MESSAGE_EXAMPLE,
+                "id": "m1",
+                "role": "assistant",
+                "content": "Seven.",
+                "status": None,
+            }
+        ]
+    },
+    ParkedRun: {
+        "run": {
+            **_RUN,
+            "status": "waiting_input",
+            "reason": "approval_required",
+            "epoch": 2,
+            "version": 3,
+            "wait": {"reason": "input", "until": None, "then": None},
+        },
+        "requests": [
+            {
+                "id": "019ad0f2-7c11-7b3e-a5d0-4471f0f7c8de",
+                "run_id": RUN_EXAMPLE["id"],
+                "conversation_id": RUN_EXAMPLE["conversation_id"],
+                "kind": "approval",
+                "tool": "send_mail",
+                "tool_call_id": "c2",
+                "arguments": {"to": "anna@example.org"},
+                "prompt": "Send this mail?",
+                "status": "open",
+                "version": 1,
+            }
+        ],
+    },
+}
+"""One example of every answer, for OpenAPI and for people who read it."""
