@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dromos.store.migrations import Migrated
     from dromos.store.sql_store import SqlStore
     from dromos.worker import Worker
+    from dromos.worker.stall import StallPolicy
 
 log = structlog.get_logger("dromos")
 
@@ -154,6 +155,8 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
                 lease=None if alone else limits.lease_s,
                 stop_deadline=limits.stop_deadline_s,
                 drain=limits.drain_s,
+                stall=_stall_policy(settings),
+                retries=_retry_policies(settings),
             ),
             None if alone else store.lease_keeper(),
         )
@@ -218,6 +221,22 @@ def _toolbox(settings: Settings, clock: SystemClock) -> Toolbox:
     from dromos.tools.mcp.toolbox import McpToolbox
 
     return ToolGateway(local, McpToolbox(read_servers(settings.mcp, os.environ)))
+
+
+def _stall_policy(settings: Settings) -> StallPolicy:
+    from dromos.worker.stall import StallLimits, StallPolicy
+
+    common = settings.stall
+    default = StallLimits(common.model_s, common.tool_s, common.policy)
+    own = {
+        name: StallLimits(
+            agent.stall.model_s or default.model,
+            agent.stall.tool_s or default.tool,
+            agent.stall.policy or default.policy,
+        )
+        for name, agent in settings.agents.items()
+    }
+    return StallPolicy(default, own)
 
 
 def _retry_policies(settings: Settings) -> Mapping[ErrorCode, RetryPolicy]:

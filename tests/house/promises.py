@@ -13,6 +13,8 @@ CASES: dict[str, str] = {
     "P04": "A run left `running` without any lease is found and recovered by the first sweep.",
     "P10": "Of two recoverers that read the same stale list only the one that claims a run executes it.",
     "P14": "A continued run shows nothing of an earlier end: it is a new run with its own times and reason.",
+    "P15": "Silence of a model or a tool is measured apart from the lease: it is shown, or ends the run as stalled.",
+    "P16": "A slow agent that moves is never called stalled; a silent one is tried again within its tries, then fails.",
     "P17": "Nothing that marks a run as busy outlives the run: after a crash the conversation takes work again.",
     "P19": "A run that kills its worker is counted as crashed and ends after three, without grinding on.",
     "P63": "A server that cannot reach its database is not ready and refuses runs; it never falls back to memory.",

@@ -251,6 +251,11 @@ def status_under(tx: ReadTx, fence: Fence) -> RunStatus | None:
     return RunStatus(rows[0]["status"]) if rows and rows[0]["epoch"] == fence.epoch else None
 
 
+def tries_under(tx: ReadTx, fence: Fence) -> Mapping[str, int]:
+    run = tx.load_run(fence.run_id)
+    return {} if run is None or run.epoch != fence.epoch else run.tries
+
+
 def owned_by(tx: ReadTx, owner_id: str) -> dict[Fence, RunStatus]:
     """What the rows call this owner's work."""
     where = {"owner_id": owner_id, "status": In(tuple(OWNED))}

@@ -308,6 +308,10 @@ class Lifecycle:
         """The run's status while the fence holds; None once another owner, or nobody, has it."""
         return await self.store.read(lambda tx: read.status_under(tx, fence))
 
+    async def tries_under(self, fence: Fence) -> Mapping[str, int]:
+        """The run's count of failed tries since its last checkpoint."""
+        return await self.store.read(lambda tx: read.tries_under(tx, fence))
+
     async def owned_by(self, owner_id: str) -> dict[Fence, RunStatus]:
         """The runs that the rows call this owner's."""
         return await self.store.read(lambda tx: read.owned_by(tx, owner_id))

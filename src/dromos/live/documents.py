@@ -126,6 +126,9 @@ class Document:
             steps.append(dict(step))
         self.set("/steps", steps[-MAX_STEPS:])
 
+    def touch(self) -> None:
+        """Activity is the business of whoever wraps this pen."""
+
     def server(self, fields: Mapping[str, Any]) -> None:
         self._server.update(fields)
         self._schedule("server", SERVER_SECONDS, self._send_server)

@@ -46,6 +46,10 @@ class LiveRun(Protocol):
         """Add or update (by `id`) one entry of `/steps`, the newest 50 kept."""
         ...
 
+    def touch(self) -> None:
+        """The agent moved, with nothing to show: a hidden token, a sign of life of a tool."""
+        ...
+
     def server(self, fields: Mapping[str, Any]) -> None:
         """Send changed server fields (`run.server`) to focused readers; at most one a second."""
         ...

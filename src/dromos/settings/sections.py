@@ -92,6 +92,28 @@ class RetentionSettings(Section):
     )
 
 
+StallPolicy = Literal["flag", "fail", "retry"]
+
+
+class StallSettings(Section):
+    model_s: Limit = Field(
+        120.0, description="Silence of a model call after which its run is shown as stalled; `off`: never."
+    )
+    tool_s: Limit = Field(
+        300.0, description="Silence of a tool or another step after which its run is shown as stalled; `off`."
+    )
+    policy: StallPolicy = Field(
+        "flag",
+        description="What becomes of a stalled run: `flag` shows it, `fail` ends it, `retry` tries the step again.",
+    )
+
+
+class AgentStallSettings(Section):
+    model_s: Limit = Field(None, description="Like `stall.model_s`, for this agent.")
+    tool_s: Limit = Field(None, description="Like `stall.tool_s`, for this agent.")
+    policy: StallPolicy | None = Field(None, description="Like `stall.policy`, for this agent.")
+
+
 class RetrySettings(Section):
     tries: Count = Field(..., description="Tries of one step, the first included.")
     delays_s: tuple[Seconds, ...] = Field(
@@ -117,6 +139,7 @@ class AgentSettings(Section):
     recovery: Recovery | None = Field(None, description="Like `worker.recovery`, for this agent.")
     description: str = Field("", description="One line for the list of agents.")
     model: str | None = Field(None, min_length=1, description="Like `model`, for this agent.")
+    stall: AgentStallSettings = AgentStallSettings()
 
 
 RetryCode = Literal["MODEL_RATE_LIMITED", "MODEL_BAD_RESPONSE", "MODEL_UNAVAILABLE", "STALLED", "INTERNAL"]
@@ -164,6 +187,7 @@ class Settings(Section):
     log: LogSettings = LogSettings()
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
+    stall: StallSettings = StallSettings()
     retries: dict[RetryCode, RetrySettings] = {}
     agents: dict[AgentName, AgentSettings] = {}
 

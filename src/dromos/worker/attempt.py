@@ -7,26 +7,29 @@ about statuses: every end is handed to the lifecycle, which compares before it w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, repeat
 
 import structlog
 
 from dromos.domain.errors import LeaseLost, Refusal, Unavailable
-from dromos.domain.reasons import ErrorCode
+from dromos.domain.reasons import ErrorCode, Reason
+from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy, next_try
 from dromos.domain.statuses import RunStatus
 from dromos.domain.text import clean_text
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.contract import Claimed
 from dromos.ports.agent import Agent, Agents, Attempt, Drained, Failed, Finished, Outcome, TryLater
+from dromos.ports.clock import Clock
 from dromos.ports.live import DocumentSnapshot, LiveDocuments, LiveRun
 from dromos.ports.wakeup import Wakeup, run_topic
+from dromos.worker.stall import ActivePen, Stall, StallLimits, watch_for_stall
 
 log = structlog.get_logger("dromos.worker")
 
 SAVE_SECONDS = 1.0
-_OF_ITS_OWNER = ("text", "current")
+_OF_ITS_OWNER = ("text", "current", "stall")
 """What a document shows of an owner's work under way; the next owner begins without."""
 STORE_BACKOFF = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries to write an attempt's end while the store is away; the last repeats."""
@@ -43,12 +46,16 @@ class AttemptRunner:
         wakeup: Wakeup,
         agents: Agents,
         *,
+        clock: Clock,
         stop_deadline: float,
+        stall: StallLimits,
         on_due: Callable[[float], None],
+        retries: Mapping[ErrorCode, RetryPolicy] = DEFAULT_POLICIES,
     ) -> None:
         self.claimed, self.lifecycle, self.live = claimed, lifecycle, live
-        self.wakeup, self.agents = wakeup, agents
-        self.stop_deadline, self.on_due = stop_deadline, on_due
+        self.wakeup, self.agents, self.clock = wakeup, agents, clock
+        self.stop_deadline, self.stall, self.on_due = stop_deadline, stall, on_due
+        self.retries = retries
         self._drain = asyncio.Event()  # for the agent: stop at the next step boundary
         self._look = asyncio.Event()  # for the watch: something about the run changed
         self._cut = self._abandoned = False
@@ -107,7 +114,9 @@ class AttemptRunner:
         previous = self.claimed.previous_document
         kept = previous["content"] if previous else {}
         content = {key: value for key, value in kept.items() if key not in _OF_ITS_OWNER}
-        live = self.live.open(run.id, run.conversation_id, run.epoch, content)
+        live = ActivePen(
+            self.live.open(run.id, run.conversation_id, run.epoch, content), self.clock.monotonic
+        )
         attempt = Attempt(
             run,
             engine_input,
@@ -118,26 +127,31 @@ class AttemptRunner:
         )
         stop_listening = self.wakeup.listen(run_topic(run.id), self._look.set)
         try:
-            outcome = await self._watch(agent, attempt)
+            outcome = await self._watch(agent, attempt, live)
             if outcome is not None:
                 await self._end(outcome, live)
         finally:
             stop_listening()
             live.close()
 
-    async def _watch(self, agent: Agent, attempt: Attempt) -> Outcome | None:
-        """Run the engine beside the watch for a stop; None where the end is written already."""
+    async def _watch(self, agent: Agent, attempt: Attempt, live: ActivePen) -> Outcome | None:
+        """Run the engine beside the watches for a stop and for stalls; None where the end is written already."""
         engine = asyncio.create_task(self._engine(agent, attempt), name=f"engine:{attempt.run.id}")
-        saver = asyncio.create_task(self._save_document(attempt.live), name=f"saver:{attempt.run.id}")
+        saver = asyncio.create_task(self._save_document(live), name=f"saver:{attempt.run.id}")
+        silence = asyncio.create_task(
+            watch_for_stall(live, self.stall, self.clock), name=f"silence:{attempt.run.id}"
+        )
         try:
             while True:
                 look = asyncio.create_task(self._look.wait(), name=f"look:{attempt.run.id}")
-                await asyncio.wait({engine, look, saver}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({engine, look, saver, silence}, return_when=asyncio.FIRST_COMPLETED)
                 look.cancel()
                 if engine.done():
                     return await self._outcome(engine, attempt)
                 if saver.done():
                     saver.result()  # raises: the document could not be saved because the run is not ours
+                if silence.done():
+                    return await self._end_stalled(engine, attempt, silence.result())
                 self._look.clear()
                 if self._abandoned:
                     raise LeaseLost
@@ -155,9 +169,9 @@ class AttemptRunner:
                 if status is not RunStatus.RUNNING:
                     raise LeaseLost
         finally:
-            for task in (engine, saver):
+            for task in (engine, saver, silence):
                 task.cancel()
-            ended, _ = await asyncio.wait({engine, saver}, timeout=self.stop_deadline)
+            ended, _ = await asyncio.wait({engine, saver, silence}, timeout=self.stop_deadline)
             for over in ended:
                 if not over.cancelled():
                     over.exception()  # looked at: what it says about a run that is over or not ours is no news
@@ -171,6 +185,31 @@ class AttemptRunner:
                 raise
             await self._stop(engine, attempt)
             return None
+
+    async def _end_stalled(
+        self, engine: asyncio.Task[Outcome], attempt: Attempt, stall: Stall
+    ) -> Outcome | None:
+        """Cut a silent engine. Its step is tried again where the policy says so, nothing outside may have happened,
+        and a try is left."""
+        await self._cancel(engine)
+        outcome = _result(engine)
+        if outcome is not None:
+            return outcome  # it came to an end at the last moment
+        status = await self._status()
+        if status is RunStatus.CANCELLING:
+            await self._end_stopped(
+                forced=False, unknown_calls=attempt.unknown_calls, document=attempt.live.snapshot()
+            )
+            return None
+        if status is not RunStatus.RUNNING:
+            raise LeaseLost
+        unknown = ", ".join(attempt.unknown_calls)
+        tries = await self.lifecycle.tries_under(self.claimed.fence)
+        retry = next_try(ErrorCode.STALLED, tries, policies=self.retries)
+        if self.stall.policy != "retry" or unknown or retry is None:
+            return Failed(ErrorCode.STALLED, _stalled_text(stall, unknown))
+        then = f"try {retry.attempt} of {retry.of_attempts}"
+        return TryLater(Reason.STALLED, retry.delay, retry.tries, then)
 
     async def _engine(self, agent: Agent, attempt: Attempt) -> Outcome:
         try:
@@ -216,12 +255,13 @@ class AttemptRunner:
         """The run's status if it is still ours, else None."""
         return await self.lifecycle.status_under(self.claimed.fence)
 
-    async def _save_document(self, live: LiveRun) -> None:
+    async def _save_document(self, live: ActivePen) -> None:
         """Save the document at most once a second while it changes. A store that is away is left for later."""
         while True:
             await asyncio.sleep(SAVE_SECONDS)
             if not live.changed:
                 continue
+            live.note_activity(self.clock)
             live.changed = False
             try:
                 await self.lifecycle.save_document(self.claimed.fence, live.snapshot())
@@ -251,6 +291,11 @@ def _result(engine: asyncio.Task[Outcome]) -> Outcome | None:
     if not engine.done() or engine.cancelled() or isinstance(engine.exception(), LeaseLost):
         return None
     return engine.result()
+
+
+def _stalled_text(stall: Stall, unknown: str) -> str:
+    happened = f" What became of {unknown} is unknown: it may have happened." if unknown else ""
+    return f"{stall}{happened} Its work is kept; Continue goes on from the last step."
 
 
 def _unknown_agent(name: str, agents: Agents) -> str:

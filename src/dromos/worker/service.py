@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
 from dromos.domain.errors import LeaseLost, Unavailable
 from dromos.domain.reasons import ErrorCode
+from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
 from dromos.domain.runs import Fence
 from dromos.domain.statuses import RunStatus
 from dromos.lifecycle import Lifecycle
@@ -26,6 +28,7 @@ from dromos.ports.store import LeaseKeeper
 from dromos.ports.wakeup import WORK, Wakeup
 from dromos.worker.attempt import AttemptRunner
 from dromos.worker.heartbeat import Heartbeat
+from dromos.worker.stall import StallPolicy
 
 log = structlog.get_logger("dromos.worker")
 
@@ -41,6 +44,8 @@ class WorkerOptions:
     lease: float | None = None
     stop_deadline: float = 15.0
     drain: float = 20.0
+    stall: StallPolicy = field(default_factory=StallPolicy)
+    retries: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
 
 
 class Worker:
@@ -187,8 +192,11 @@ class Worker:
             self._live,
             self._wakeup,
             self._agents,
+            clock=self._clock,
             stop_deadline=self._options.stop_deadline,
+            stall=self._options.stall.of(claimed.run.agent),
             on_due=self._look_again_in,
+            retries=self._options.retries,
         )
         task = asyncio.create_task(runner.run(), name=f"attempt:{claimed.run.id}")
         self._running[task] = runner

@@ -113,6 +113,8 @@ class CheckpointPlan:
             tx.upsert(Table.WRITES, row)
         if self.steps:
             tx.put_many(Table.RUN_STEPS, self.steps)
+        if run.tries:  # they count the failures of one step, and this one is done
+            tx.change(Table.RUNS, {"id": run.id}, {"tries": {}})
         return places
 
     def commit(self, places: Mapping[str, list[Place]]) -> None:
