@@ -2,12 +2,13 @@
 // It draws from the server's answers and events only. All values are replaced, never changed in place.
 
 import { api, newKey, Problem } from "../wire/api";
-import type { Agent, DocumentAnswer, DurableEvent, Followup, Message, Page, Run, RunStatusPayload } from "../wire/types";
+import type { Agent, Choice, DocumentAnswer, DurableEvent, Followup, Message, Page, Run, RunStatusPayload } from "../wire/types";
 import { Connection, type State } from "../live/connection";
 import * as live from "../live/document";
 import * as past from "../live/history";
 import { documentOf, isLive, usedTokens } from "../text/status";
 import type { RunDocument } from "../wire/types";
+import { UNCHOSEN } from "./choices.svelte";
 import { Lists } from "./lists.svelte";
 import { Seen } from "./seen";
 import { throttle } from "./throttle";
@@ -155,8 +156,8 @@ class App {
   }
 
   /** Sends a message to an existing conversation. Throws `Problem`; the caller keeps the text and the key. */
-  async send(conversation: string, content: string, key: string): Promise<void> {
-    const answer = await api.send(conversation, content, key);
+  async send(conversation: string, content: string, key: string, choice: Choice = UNCHOSEN): Promise<void> {
+    const answer = await api.send(conversation, content, key, choice);
     if (this.history?.conversation.id !== conversation) return;
     if (answer.run) {
       this.history = { ...this.history, messages: past.putMessage(this.history.messages, answer.message) };

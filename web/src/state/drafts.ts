@@ -6,8 +6,8 @@ import { newKey } from "../wire/api";
 
 export interface Draft {
   text: string;
-  /** The key and the exact text of a sending that was begun and not acknowledged. */
-  tried: { key: string; text: string } | null;
+  /** The key and the exact text of a sending that was begun and not acknowledged; `as` is how it was sent. */
+  tried: { key: string; text: string; as?: string } | null;
   /** The key of the conversation that is made for this draft, on the first screen. */
   creating: string | null;
 }
@@ -43,9 +43,13 @@ export function saveDraft(conversation: string, draft: Draft): void {
   }
 }
 
-/** The draft with a key for sending its text: the old key if this very text was tried before, else a new one. */
-export function withKey(draft: Draft, text: string): Draft & { tried: { key: string; text: string } } {
-  return { ...draft, tried: draft.tried?.text === text ? draft.tried : { key: newKey(), text } };
+/**
+ * The draft with a key for sending its text: the old key if this very text was tried before in the same way, else a
+ * new one. `as` is whatever else goes with the text (see `choices`): one key never stands for two requests.
+ */
+export function withKey(draft: Draft, text: string, as = ""): Draft & { tried: { key: string; text: string } } {
+  const { tried } = draft;
+  return { ...draft, tried: tried?.text === text && (tried.as ?? "") === as ? tried : { key: newKey(), text, as } };
 }
 
 /** Tells when another tab sent or changed a draft. Returns the function that ends the watching. */

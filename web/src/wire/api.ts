@@ -2,7 +2,7 @@
 // It keeps no state but the measured distance between this machine's clock and the server's.
 
 import type {
-  Agent, Conversation, ConversationAnswer, DocumentAnswer, Followup, Message, Page, Run, Step,
+  Agent, Choice, Conversation, ConversationAnswer, DocumentAnswer, Followup, Message, Page, Run, Step,
 } from "./types";
 import { LIVE } from "./types";
 
@@ -103,9 +103,9 @@ export const api = {
   rename: (id: string, title: string) => call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { title } }),
   seen: (id: string, seq: number) => call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { seen_seq: seq } }),
   remove: (id: string) => call<void>("DELETE", `/v1/conversations/${at(id)}`, { timeoutMs: 60_000 }),
-  send: (id: string, content: string, key: string) =>
+  send: (id: string, content: string, key: string, { mode, agent, model }: Choice) =>
     call<{ message: Message; run?: Run; followup?: Followup }>("POST", `/v1/conversations/${at(id)}/messages`, {
-      body: { content, when_busy: "queue" }, key,
+      body: { content, when_busy: mode, ...(agent || model ? { run: { ...(agent && { agent }), ...(model && { model }) } } : {}) }, key,
     }),
   resume: (id: string, key: string) => call<{ run: Run }>("POST", `/v1/conversations/${at(id)}/continue`, { body: {}, key }),
   cancel: (run: string, key: string) => call<{ run: Run }>("POST", `/v1/runs/${at(run)}/cancel`, { body: {}, key }),

@@ -52,6 +52,12 @@ export interface Followup {
   when_busy: string; content: unknown; position: number; version: number; created_at: string;
 }
 
+/** What becomes of a message while a run is live. */
+export type WhenBusy = "queue" | "steer" | "interrupt" | "reject";
+
+/** What goes with a message beside its text; null: the conversation's own. */
+export interface Choice { mode: Exclude<WhenBusy, "reject">; agent: string | null; model: string | null }
+
 export interface Request { id: string; run_id: string; kind: string; tool?: string | null; prompt?: string | null; status?: string }
 
 export interface Step {
