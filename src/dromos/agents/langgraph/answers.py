@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dromos.agents.langgraph.message_numbers import Numbers
+from dromos.agents.message_numbers import Numbers
 from dromos.domain.runs import Run
 from dromos.domain.text import clean_json
 from dromos.ports.agent import CheckpointSummary

@@ -24,7 +24,7 @@ from dromos.agents.langgraph.checkpoint_rows import (
     dump,
     pack,
 )
-from dromos.agents.langgraph.message_numbers import Numbers
+from dromos.agents.message_numbers import Numbers
 from dromos.agents.langgraph.message_rows import clean, engine_columns, to_row
 from dromos.agents.langgraph.state_serde import StateSerializer
 from dromos.agents.langgraph.thread_log import Entry, Place, Ranges, ThreadLog, extend, is_message_list

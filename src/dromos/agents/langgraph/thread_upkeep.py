@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import ormsgpack
 
 from dromos.agents.langgraph.checkpoint_rows import blob_version, unpack
-from dromos.agents.langgraph.message_numbers import Numbers
+from dromos.agents.message_numbers import Numbers
 from dromos.agents.langgraph.thread_log import places_in
 from dromos.agents.langgraph.thread_reads import MESSAGE_WRITE
 from dromos.ports.store import NOT_NULL, In, Row, Table, Tx

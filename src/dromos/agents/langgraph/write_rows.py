@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from dromos.agents.langgraph.checkpoint_plan import ROOT_CHANNEL
 from dromos.agents.langgraph.checkpoint_rows import dump
-from dromos.agents.langgraph.message_numbers import Numbers
+from dromos.agents.message_numbers import Numbers
 from dromos.agents.langgraph.message_rows import clean, is_storable, to_row
 from dromos.agents.langgraph.pending_writes import TaskWrites
 from dromos.agents.langgraph.state_serde import StateSerializer
