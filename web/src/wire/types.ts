@@ -7,10 +7,12 @@ export type RunStatus =
 
 export const LIVE: readonly RunStatus[] = ["queued", "running", "waiting_input", "cancelling"];
 
-export interface Wait { reason: string; until?: string | null; then?: string | null }
+/** `place` is the place in the line, counted from 1, where the server says it. */
+export interface Wait { reason: string; until?: string | null; then?: string | null; place?: number | null }
 
 export interface Stop {
-  cause?: string | null; by?: string | null; accepted_at?: string | null; outcome?: string | null;
+  cause?: string | null; by?: string | null; comment?: string | null;
+  accepted_at?: string | null; delivered_at?: string | null; forced_at?: string | null; outcome?: string | null;
   waiting_for?: { tool: string; since?: string | null; until?: string | null } | null;
   unknown_calls?: unknown[];
 }
@@ -58,7 +60,18 @@ export type WhenBusy = "queue" | "steer" | "interrupt" | "reject";
 /** What goes with a message beside its text; null: the conversation's own. */
 export interface Choice { mode: Exclude<WhenBusy, "reject">; agent: string | null; model: string | null }
 
-export interface Request { id: string; run_id: string; kind: string; tool?: string | null; prompt?: string | null; status?: string }
+export type Verdict = "approve" | "deny" | "answer";
+
+/** A question to a person. A decision names its `version` and the digest of the arguments that were shown. */
+export interface Request {
+  id: string; run_id: string; conversation_id?: string; kind: string;
+  tool?: string | null; tool_call_id?: string | null; arguments?: unknown; arguments_sha256?: string | null;
+  prompt?: string | null; options?: unknown[] | null; answer_schema?: Record<string, unknown> | null;
+  status?: "open" | "decided" | "consumed" | "void" | "expired"; version?: number;
+  expires_at?: string | null; on_timeout?: string | null; opened_at?: string;
+  decided_by?: string | null; decided_at?: string | null; comment?: string | null;
+  decision?: { decision: Verdict; answer?: unknown; comment?: string | null } | null; replaces?: string | null;
+}
 
 export interface Step {
   id: string; kind: "model" | "tool" | "step"; name: string; status: string;
@@ -68,6 +81,15 @@ export interface Step {
 export interface Current {
   kind: "model" | "tool" | "step"; name: string; summary?: string | null; since?: string | null;
   progress?: { value: number; total?: number | null; message?: string | null } | null;
+}
+
+export interface PlanItem { id: string; title: string; status: "pending" | "active" | "done" | "skipped" }
+
+/** A subagent, a workflow or a job in the background, as far as its owner tells; helpers may have helpers. */
+export interface Helper {
+  title?: string | null; status?: string | null; current?: string | Current | null; line?: string | null;
+  since?: string | null; started_at?: string | null; finished_at?: string | null; ms?: number | null; usage?: Usage | null;
+  plan?: PlanItem[]; subagents?: Record<string, Helper>; workflows?: Record<string, Helper>; background?: Record<string, Helper>;
 }
 
 export interface LiveText { message_id: string | null; length: number; content: string }
@@ -84,10 +106,9 @@ export interface RunDocument {
   stall?: { since: string; kind: "model" | "tool" } | null;
   context?: { used?: number | null; limit?: number | null; percent?: number | null } | null;
   usage?: Usage | null; current?: Current | null; text?: LiveText | null;
-  plan?: { id: string; title: string; status: "pending" | "active" | "done" | "skipped" }[];
+  plan?: PlanItem[];
   steps?: Step[];
-  subagents?: Record<string, { title?: string; status?: string; current?: string | null; usage?: Usage }>;
-  background?: Record<string, { title?: string; status?: string; since?: string | null }>;
+  subagents?: Record<string, Helper>; workflows?: Record<string, Helper>; background?: Record<string, Helper>;
   retries?: {
     count: number;
     last?: { of?: string; code?: string; attempt?: number; of_attempts?: number; next_at?: string | null } | null;
