@@ -73,6 +73,12 @@ export interface Request {
   decision?: { decision: Verdict; answer?: unknown; comment?: string | null } | null; replaces?: string | null;
 }
 
+/** What a person says to a request (`app.decide(request, decision)`). */
+export interface Decision { decision: Verdict; answer?: unknown; comment?: string }
+
+/** What became of it: the request as the server has it (decided by someone else, perhaps), or why nothing came. */
+export interface Decided { request: Request | null; problem: string | null }
+
 export interface Step {
   id: string; kind: "model" | "tool" | "step"; name: string; status: string;
   summary?: string | null; started_at?: string | null; ms?: number | null;
