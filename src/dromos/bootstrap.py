@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from dromos.ports.meter import Meter
     from dromos.ports.store import Store
     from dromos.ports.tool import Toolbox, ToolSourceHealth
+    from dromos.settings.sections import AgentSettings
     from dromos.store.migrations import Migrated
     from dromos.store.sql_store import SqlStore
     from dromos.worker import Worker
@@ -66,10 +68,13 @@ class SystemClock:
 
 
 class TimeOrderedIds:
-    """`ports.clock.Ids`: UUIDv7."""
+    """`ports.clock.Ids`: UUIDv7, and what nobody can guess."""
 
     def new(self) -> str:
         return str(uuid_utils.uuid7())
+
+    def secret(self) -> str:
+        return secrets.token_urlsafe(32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,11 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
                 step_limit=limits.step_limit,
                 recovery=Recovery(limits.recovery),
                 agents={
-                    name: AgentPolicy(agent.step_limit, agent.recovery and Recovery(agent.recovery))
+                    name: AgentPolicy(
+                        agent.step_limit,
+                        _recovery(agent),
+                        agent.backend_policy.model_dump(mode="json", exclude_none=True),
+                    )
                     for name, agent in settings.agents.items()
                 },
                 idempotency_days=settings.retention.idempotency_days,
@@ -221,6 +230,13 @@ def _toolbox(settings: Settings, clock: SystemClock) -> Toolbox:
     from dromos.tools.mcp.toolbox import McpToolbox
 
     return ToolGateway(local, McpToolbox(read_servers(settings.mcp, os.environ)))
+
+
+def _recovery(agent: AgentSettings) -> Recovery | None:
+    """A command's own work is in no journal of ours: what it did before a crash is for a person to judge."""
+    if agent.recovery is None:
+        return Recovery.ASK if agent.command is not None else None
+    return Recovery(agent.recovery)
 
 
 def _stall_policy(settings: Settings) -> StallPolicy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -59,6 +60,9 @@ class Clock:
 class Ids:
     def new(self) -> str:
         return str(uuid_utils.uuid7())
+
+    def secret(self) -> str:
+        return secrets.token_urlsafe(32)
 
 
 @dataclass

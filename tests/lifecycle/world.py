@@ -6,6 +6,7 @@ pending writes of tasks that finished before their step did. It makes no decisio
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -33,6 +34,9 @@ OWNER = "incarnation-1"
 class NewIds:
     def new(self) -> str:
         return str(uuid_utils.uuid7())
+
+    def secret(self) -> str:
+        return secrets.token_urlsafe(32)
 
 
 @dataclass

@@ -53,9 +53,14 @@ def test_common_questions_use_an_index_and_do_not_sort(
 
 def test_claims_and_sweeps_read_live_runs_only(shell: sqlite3.Connection) -> None:
     statements = Statements(SQLITE)
-    for statement in (statements.claimable(False), statements.claimable(True), statements.orphans()):
+    claims = (
+        statements.claimable(),
+        statements.claimable("without"),
+        statements.claimable("agents", "user", "own first"),
+    )
+    for statement in (*claims, statements.orphans()):
         assert "ix_runs_live" in _plan(shell, statement)
-    assert "TEMP B-TREE" not in _plan(shell, statements.claimable(False))
+    assert "TEMP B-TREE" not in _plan(shell, statements.claimable("without"))
     shell.close()
 
 
@@ -75,6 +80,6 @@ def test_a_statement_is_made_once_for_a_shape_whatever_its_values(dialect) -> No
 def test_only_postgres_locks_rows() -> None:
     shape, _ = split(Table.USERS, {"id": "ada"})
     assert "FOR UPDATE" in Statements(POSTGRES).select(Table.USERS, shape, locked=True).sql
-    assert "SKIP LOCKED" in Statements(POSTGRES).claimable(True).sql
+    assert "SKIP LOCKED" in Statements(POSTGRES).claimable("agents").sql
     assert "FOR UPDATE" not in Statements(SQLITE).select(Table.USERS, shape, locked=True).sql
-    assert "SKIP LOCKED" not in Statements(SQLITE).claimable(True).sql
+    assert "SKIP LOCKED" not in Statements(SQLITE).claimable("agents").sql

@@ -44,6 +44,10 @@ class Kind:
 KINDS: dict[type[DromosError], Kind] = {
     errors.NotFound: Kind(404, "Not found"),
     errors.Invalid: Kind(400, "The request is not valid"),
+    errors.UnknownToken: Kind(401, "The run token is not known"),
+    errors.OtherRun: Kind(403, "The token belongs to another run"),
+    errors.OwnershipLost: Kind(403, "The run has another owner"),
+    errors.RunNotActive: Kind(409, "The run has ended"),
     errors.IdempotencyKeyReused: Kind(422, "The idempotency key was used for another request"),
     errors.InvalidTransition: Kind(409, "The run cannot go there from where it is"),
     errors.AlreadyEnded: Kind(409, "The run has ended"),

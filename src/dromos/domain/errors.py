@@ -3,7 +3,8 @@
     DromosError
     ├── Refusal            a command the rules refuse: a normal answer, told to the client (4xx)
     │   ├── InvalidTransition · AlreadyEnded · NotResumable · ConversationBusy · VersionConflict · AlreadyDecided
-    │   ├── NotFound · Invalid · IdempotencyKeyReused
+    │   ├── RequestClosed · NotFound · Invalid · IdempotencyKeyReused
+    │   ├── UnknownToken · OtherRun · OwnershipLost · RunNotActive   what an outside owner's token may not do
     ├── Duplicate          a unique constraint of the store said no (inside a transaction)
     ├── LostRace           a compare-and-swap found another value (inside a transaction)
     └── Unavailable        something outside is missing or broken (5xx); nothing was changed
@@ -78,6 +79,10 @@ class AlreadyDecided(Refusal):
     code = "already_decided"
 
 
+class RequestClosed(Refusal):
+    code = "request_closed"
+
+
 class NotFound(Refusal):
     code = "not_found"
 
@@ -88,6 +93,30 @@ class Invalid(Refusal):
 
 class IdempotencyKeyReused(Refusal):
     code = "idempotency_key_reused"
+
+
+class UnknownToken(Refusal):
+    """No run token, or one that names no run (any more)."""
+
+    code = "unknown_token"
+
+
+class OtherRun(Refusal):
+    """A run token that belongs to another run."""
+
+    code = "other_run"
+
+
+class OwnershipLost(Refusal):
+    """The epoch of a run token is over: somebody else, or nobody, owns the run now."""
+
+    code = "lease_lost"
+
+
+class RunNotActive(Refusal):
+    """The run of a token has ended."""
+
+    code = "run_not_active"
 
 
 class Duplicate(DromosError):

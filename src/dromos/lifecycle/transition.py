@@ -16,9 +16,9 @@ from typing import Any
 from dromos.domain.errors import Refusal
 from dromos.domain.machine import Command, decide
 from dromos.domain.runs import Run
-from dromos.domain.statuses import TRIGGER_STATUS, RunStatus
+from dromos.domain.statuses import TRIGGER_STATUS, OwnerKind, RunStatus
 from dromos.domain.text import first_line, text_of
-from dromos.lifecycle import announce, succession
+from dromos.lifecycle import announce, succession, tokens
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.history import head_checkpoint, last_answer
 from dromos.lifecycle.repair import complete_calls, settle
@@ -60,6 +60,7 @@ def transition(
         return _end(change, conversation, run, after, decision.settles, content, start_next)
     change.tx.swap_run(run, after)
     _keep_attempt(change, run, after)
+    _spend_tokens(change, run, after)
     _tell_trigger(change, run, after)
     announce.run_status(change, conversation, after)
     if after.status is RunStatus.QUEUED:
@@ -90,6 +91,7 @@ def _end(
     if _may_have_requests(before):
         _void_requests(change, after)
     change.tx.swap_run(before, after)
+    _spend_tokens(change, before, after)
     change.ended.append(after)
     if after.status is not RunStatus.COMPLETED and before.attempt:
         _close_steps(change, after)
@@ -127,6 +129,12 @@ def _keep_attempt(change: Change, before: Run, after: Run) -> None:
             {"run_id": after.id, "attempt": after.attempt},
             {"ended_at": change.now, "reason": after.reason.value},
         )
+
+
+def _spend_tokens(change: Change, before: Run, after: Run) -> None:
+    """An epoch that is over takes an outside owner's token with it."""
+    if before.owner_kind is OwnerKind.ADAPTER and not after.status.is_owned:
+        tokens.spend(change, before)
 
 
 def _tell_trigger(change: Change, before: Run, after: Run) -> None:

@@ -21,3 +21,7 @@ class Ids(Protocol):
     def new(self) -> str:
         """A new UUIDv7, ordered by time of creation."""
         ...
+
+    def secret(self) -> str:
+        """256 random bits as text that fits into a header: nobody can guess it."""
+        ...

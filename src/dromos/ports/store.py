@@ -125,15 +125,29 @@ class Tx(ReadTx, Protocol):
 
     def lock_run(self, run_id: str) -> Run | None: ...
 
-    def claimable(self, agents: Sequence[str] | None, limit: int) -> list[Run]:
+    def claimable(
+        self,
+        agents: Sequence[str] | None,
+        limit: int,
+        *,
+        without: Sequence[str] = (),
+        user_id: str | None = None,
+        own_first: str | None = None,
+    ) -> list[Run]:
         """Queued runs whose time has come, oldest first, locked; rows locked by others are skipped.
 
-        `agents` None means every agent. Runs of conversations that are being deleted are left out.
+        `agents` None means every agent but those of `without`. `user_id` None means everybody's. With `own_first`
+        those whose last attempt was this owner's come before the others. Runs of conversations that are being
+        deleted are left out.
         """
         ...
 
-    def orphans(self, limit: int) -> list[Run]:
-        """Running and cancelling runs whose owner has no lease that is valid now by the database's clock."""
+    def orphans(self, limit: int, sessions_until: datetime | None = None) -> list[Run]:
+        """Running and cancelling runs that nobody keeps alive, by the database's clock.
+
+        A worker's, where its owner has no lease that is valid now; an adapter session's, where the run itself was
+        renewed last at `sessions_until` or before (None: none of those).
+        """
         ...
 
     def insert_run(self, run: Run) -> None:

@@ -24,7 +24,7 @@ from dromos.domain.statuses import OWNED, RunStatus
 from dromos.ports.store import Ge, Gt, In, Le, Lt, Ne, Table, Where
 from dromos.store.dialect import SqlDialect
 from dromos.store.runs import RUN_COLUMNS
-from dromos.store.tables import LIVE, conversations, events, leases, metadata, runs, users
+from dromos.store.tables import LIVE, conversations, events, leases, metadata, run_attempts, runs, users
 from dromos.store.types import Converter, decoder, encoder
 
 Shape = tuple[Hashable, ...]
@@ -244,14 +244,30 @@ class Statements:
         )
         return self._compile(key, statement, binds, [events.c.seq])
 
-    def claimable(self, of_agents: bool) -> Statement:
-        """Binds now, the agents where `of_agents`, and a limit."""
-        key = ("claimable", of_agents)
+    def claimable(self, *asked: str) -> Statement:
+        """Binds now, one value for each of `asked` (agents, without, user, own first; in this order), and a limit."""
+        key = ("claimable", asked)
         if found := self._cache.get(key):
             return found
         binds = _Binds()
         due = sa.or_(runs.c.not_before.is_(None), runs.c.not_before <= binds.of(runs.c.not_before))
-        chosen = [self._any_of(runs.c.agent, binds)] if of_agents else []
+        chosen: list[ColumnElement[bool]] = []
+        order: list[ColumnElement[Any]] = [runs.c.created_at, runs.c.id]
+        if "agents" in asked:
+            chosen.append(self._any_of(runs.c.agent, binds))
+        if "without" in asked:
+            chosen.append(sa.not_(self._any_of(runs.c.agent, binds)))
+        if "user" in asked:
+            # inside a function, so that SQLite looks through the live runs and not through all of this person's
+            owner = sa.func.coalesce(runs.c.user_id, sa.literal_column("''"))
+            chosen.append(owner == binds.of(runs.c.user_id))
+        if "own first" in asked:
+            own = sa.exists().where(
+                run_attempts.c.run_id == runs.c.id,
+                run_attempts.c.attempt == runs.c.attempt,
+                run_attempts.c.owner_id == binds.of(run_attempts.c.owner_id),
+            )
+            order.insert(0, sa.case((own, sa.literal_column("0")), else_=sa.literal_column("1")))
         being_deleted = sa.exists().where(
             conversations.c.id == runs.c.conversation_id,
             conversations.c.state == sa.literal_column("'deleting'"),
@@ -259,14 +275,14 @@ class Statements:
         query = (
             sa.select(*(runs.c[name] for name in RUN_COLUMNS))
             .where(*_with_status((RunStatus.QUEUED.value,)), due, *chosen, ~being_deleted)
-            .order_by(runs.c.created_at, runs.c.id)
+            .order_by(*order)
             .with_for_update(of=runs, skip_locked=True)
         )
         query = _limited(query, binds)
         return self._compile(key, query, binds, list(query.selected_columns))
 
     def orphans(self) -> Statement:
-        """Binds now and a limit."""
+        """Binds now, until when an adapter's last sign of life is too old, and a limit."""
         key = ("orphans",)
         if found := self._cache.get(key):
             return found
@@ -275,9 +291,12 @@ class Statements:
             leases.c.owner_id == runs.c.owner_id,
             sa.or_(leases.c.lease_until.is_(None), leases.c.lease_until > binds.of(leases.c.lease_until)),
         )
+        of_session = runs.c.owner_kind.is_not_distinct_from(sa.literal_column("'adapter'"))
+        silent = sa.func.coalesce(runs.c.renewed_at, sa.literal_column("''")) <= binds.of(runs.c.renewed_at)
+        lost = sa.or_(sa.and_(of_session, silent), sa.and_(sa.not_(of_session), ~alive))
         query = (
             sa.select(*(runs.c[name] for name in RUN_COLUMNS))
-            .where(*_with_status(tuple(sorted(status.value for status in OWNED))), ~alive)
+            .where(*_with_status(tuple(sorted(status.value for status in OWNED))), lost)
             .order_by(runs.c.created_at, runs.c.id)
         )
         query = _limited(query, binds)

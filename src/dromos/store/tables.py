@@ -52,6 +52,9 @@ conversations = Table(
     Column("next_num", BigInteger, nullable=False, server_default="1"),  # next messages.num
     Column("last_run_id", Text),  # newest run, live or ended
     Column("seen_seq", BigInteger, nullable=False, server_default="0"),
+    Column(
+        "unseen_seq", BigInteger, nullable=False, server_default="0"
+    ),  # newest event to look at; 0: all seen
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Index("ix_conversations_user", "user_id", "updated_at"),
@@ -262,8 +265,9 @@ requests = Table(
     Column("comment", Text),
     Column("consumed_epoch", BigInteger),
     Column("replaces", Text),
-    Column("answer_schema", Json),  # JSON Schema of the answer; NULL: any text
+    Column("answer_schema", Json),  # JSON Schema of the answer; NULL: anything
     Column("default_decision", Json),  # what counts where it expires with on_timeout = default
+    Column("decisions", Json),  # what it takes: approve, deny, answer; NULL: the usual of its kind
     Column("engine_id", Text),  # the engine's own name for the question (an interrupt's id)
     Index("ix_requests_run", "run_id", "status"),
     Index("ix_requests_user", "user_id", "status"),
@@ -279,7 +283,11 @@ run_tokens = Table(
     Column("session", Text, nullable=False),  # the adapter session it was given to
     Column("created_at", Instant, nullable=False),
     Column("spent_at", Instant),  # the epoch ended; it still names its run for a day
+    Column("claim_key", Text),  # digest of the claim's Idempotency-Key; NULL: it had none
+    Column("claim_body", Text),  # digest of that claim's body
+    Column("veiled", Text),  # the token, readable with that key only, for a repeat of the claim
     Index("ix_run_tokens_run", "run_id"),
+    Index("uq_run_tokens_claim_key", "claim_key", unique=True),
     Index("ix_run_tokens_spent", "spent_at"),
 )
 

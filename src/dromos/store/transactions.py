@@ -95,12 +95,27 @@ class SqlTx:
     def lock_run(self, run_id: str) -> Run | None:
         return self._one_run(run_id, locked=True)
 
-    def claimable(self, agents: Sequence[str] | None, limit: int) -> list[Run]:
-        values: list[Any] = [self.now(), limit] if agents is None else [self.now(), agents, limit]
-        return self._runs(self._statements.claimable(agents is not None), values)
+    def claimable(
+        self,
+        agents: Sequence[str] | None,
+        limit: int,
+        *,
+        without: Sequence[str] = (),
+        user_id: str | None = None,
+        own_first: str | None = None,
+    ) -> list[Run]:
+        chosen = {
+            "agents": agents,
+            "without": without or None,
+            "user": user_id,
+            "own first": own_first,
+        }
+        asked = {name: value for name, value in chosen.items() if value is not None}
+        statement = self._statements.claimable(*asked)
+        return self._runs(statement, [self.now(), *asked.values(), limit])
 
-    def orphans(self, limit: int) -> list[Run]:
-        return self._runs(self._statements.orphans(), [self.now(), limit])
+    def orphans(self, limit: int, sessions_until: datetime | None = None) -> list[Run]:
+        return self._runs(self._statements.orphans(), [self.now(), sessions_until, limit])
 
     # --- writing ------------------------------------------------------------------------------------------------
 

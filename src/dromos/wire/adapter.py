@@ -234,7 +234,7 @@ class AppendMessages(Strict):
 class NewRequest(Strict):
     """A question to a person."""
 
-    kind: Literal["approval", "question", "tool_outcome_unknown"]
+    kind: Literal["approval", "question"]
     prompt: Annotated[StrictStr, Field(min_length=1, max_length=65_536)]
     tool: Name | None = None
     tool_call_id: ItemId | None = None

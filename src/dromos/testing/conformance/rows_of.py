@@ -68,6 +68,17 @@ def lease(owner_id: str, **more: Any) -> Row:
     }
 
 
+def attempt_of(run_id: str, attempt: int, owner_id: str) -> Row:
+    return {
+        "run_id": run_id,
+        "attempt": attempt,
+        "conversation_id": f"c of {run_id}",
+        "owner_id": owner_id,
+        "epoch": attempt,
+        "started_at": NOON,
+    }
+
+
 def run(run_id: str = "r1", conversation_id: str = "c1", **more: Any) -> Run:
     values: dict[str, Any] = {"user_id": "ada", "agent": "assistant", "created_at": NOON, **more}
     return Run(id=run_id, conversation_id=conversation_id, **values)

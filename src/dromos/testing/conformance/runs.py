@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from dromos.testing.conformance import Backend
 from dromos.testing.conformance.rows_of import (
     NOON,
     a_user_with,
+    attempt_of,
     checkpoint,
     conversation,
     lease,
@@ -245,6 +247,39 @@ class TestClaims:
         assert await ids(["poet", "assistant"], 10) == ["r2", "r1", "other"]
         assert await ids([], 10) == []
 
+    async def test_claims_leave_out_agents_and_other_people_and_prefer_the_owners_last_runs(
+        self, backend: Backend
+    ) -> None:
+        def fill(tx: Tx) -> None:
+            for number, (name, agent, user, last_owner) in enumerate(
+                [
+                    ("first", "poet", "ada", None),
+                    ("of bob", "poet", "bob", None),
+                    ("graph", "assistant", "ada", None),
+                    ("mine", "poet", "ada", "s1"),
+                    ("theirs", "poet", "ada", "s2"),
+                ]
+            ):
+                made = NOON + timedelta(seconds=number)
+                attempt = 0 if last_owner is None else 2
+                tx.insert_run(
+                    run(name, f"c of {name}", agent=agent, user_id=user, created_at=made, attempt=attempt)
+                )
+                if last_owner is not None:
+                    tx.put(Table.RUN_ATTEMPTS, attempt_of(name, 1, "s3"))
+                    tx.put(Table.RUN_ATTEMPTS, attempt_of(name, 2, last_owner))
+
+        await backend.store.write(fill)
+
+        async def ids(agents: list[str] | None, **asked: Any) -> list[str]:
+            return [one.id for one in await backend.store.write(lambda tx: tx.claimable(agents, 10, **asked))]
+
+        assert await ids(None, without=["poet"]) == ["graph"]
+        assert await ids(None, without=["nobody"]) == ["first", "of bob", "graph", "mine", "theirs"]
+        assert await ids(["poet"], user_id="bob") == ["of bob"]
+        assert await ids(["poet"], user_id="ada", own_first="s1") == ["mine", "first", "theirs"]
+        assert await ids(["poet"], user_id="ada", own_first="s3") == ["first", "mine", "theirs"]
+
     async def test_runs_are_claimed_by_one_of_many_claimers_each(self, backend: Backend) -> None:
         def fill(tx: Tx) -> None:
             for number in range(30):
@@ -308,6 +343,35 @@ class TestClaims:
         orphans = await backend.store.write(lambda tx: tx.orphans(10))
         assert [one.id for one in orphans] == ["late", "vanished", "strange"]
         assert [one.id for one in await backend.store.write(lambda tx: tx.orphans(1))] == ["late"]
+
+    async def test_a_run_of_an_adapter_session_is_an_orphan_by_its_own_last_sign_of_life(
+        self, backend: Backend
+    ) -> None:
+        def fill(tx: Tx) -> None:
+            tx.put(Table.LEASES, lease("endless", lease_until=None))
+            for number, (name, status, ago) in enumerate(
+                [("silent", RUNNING, 60), ("stopping", RunStatus.CANCELLING, 31), ("alive", RUNNING, 5)]
+            ):
+                tx.insert_run(
+                    run(
+                        name,
+                        f"c of {name}",
+                        status=status,
+                        owner_id="endless",
+                        owner_kind=OwnerKind.ADAPTER,
+                        renewed_at=NOON - timedelta(seconds=ago),
+                        created_at=NOON + timedelta(seconds=number),
+                    )
+                )
+
+        await backend.store.write(fill)
+
+        async def ids(until: datetime | None) -> list[str]:
+            return [one.id for one in await backend.store.write(lambda tx: tx.orphans(10, until))]
+
+        assert await ids(None) == []
+        assert await ids(NOON - timedelta(seconds=30)) == ["silent", "stopping"]
+        assert await ids(NOON) == ["silent", "stopping", "alive"]
 
     @pytest.mark.case("P137")
     async def test_a_renewed_lease_ends_ttl_seconds_after_the_databases_now(self, backend: Backend) -> None:
