@@ -1,4 +1,4 @@
-"""Statuses of a run, of the message that started it, and of a follow-up.
+"""Statuses of a run, of the message that started it, of a follow-up, and of a question to a person.
 
 This is the only module that says which statuses are final: every other module asks it.
 """
@@ -76,6 +76,39 @@ class FollowupStatus(StrEnum):
     APPLIED = "applied"
     HELD = "held"
     DISCARDED = "discarded"
+
+
+class RequestKind(StrEnum):
+    """What is asked of a person: leave to do something, or something to know."""
+
+    APPROVAL = "approval"
+    QUESTION = "question"
+
+
+class RequestStatus(StrEnum):
+    """`decided` is handed to each owner of the run until it is `consumed`; `void` and `expired` take no answer."""
+
+    OPEN = "open"
+    DECIDED = "decided"
+    CONSUMED = "consumed"
+    VOID = "void"
+    EXPIRED = "expired"
+
+
+class Verdict(StrEnum):
+    """What a person may say to a request."""
+
+    APPROVE = "approve"
+    DENY = "deny"
+    ANSWER = "answer"
+
+
+class OnTimeout(StrEnum):
+    """What counts where nobody answered in time: the run ends, "no", or the default that was named beforehand."""
+
+    EXPIRE = "expire"
+    DENY = "deny"
+    DEFAULT = "default"
 
 
 class WhenBusy(StrEnum):

@@ -17,8 +17,9 @@ from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Claimed
 from dromos.lifecycle.history import input_messages, unlogged
 from dromos.lifecycle.owners import is_valid
+from dromos.lifecycle.requests import decided
 from dromos.lifecycle.transition import transition
-from dromos.ports.agent import InputMessage
+from dromos.ports.agent import Decided, InputMessage
 from dromos.ports.store import In, Row, Table, Tx
 
 Compose = Callable[[list[InputMessage]], Any]
@@ -46,9 +47,11 @@ def claim(
     again = [run.id for run in claimed if run.attempt > 1]
     inputs: dict[str, Row] = {}
     documents: dict[str, Row] = {}
+    decisions: dict[str, tuple[Decided, ...]] = {}
     if again:
         inputs = {row["run_id"]: row for row in change.tx.find(Table.RUN_INPUTS, {"run_id": In(again)})}
         documents = {row["run_id"]: row for row in change.tx.find(Table.RUN_DOCUMENTS, {"run_id": In(again)})}
+        decisions = decided(change.tx, again)
     out = []
     for run in claimed:
         stored = inputs.get(run.id)
@@ -62,6 +65,7 @@ def claim(
                 composed=stored is not None,
                 input=stored["input"] if stored else None,
                 previous_document=documents.get(run.id),
+                decisions=decisions.get(run.id, ()),
             )
         )
     return out

@@ -9,27 +9,29 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, assert_never
 
-from dromos.domain.effects import arguments_digest
+from dromos.domain.errors import Invalid
 from dromos.domain.machine import Command, Complete, Fail, HandBack, Park, RefuseWork, Stopped
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Fence, Run, Wait
 from dromos.domain.statuses import RunStatus
-from dromos.domain.text import clean_json, clean_text
-from dromos.lifecycle import announce
+from dromos.domain.text import clean_text
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.documents import facts_of, save_document
 from dromos.lifecycle.record import lock_owned
+from dromos.lifecycle.requests import open_requests
 from dromos.lifecycle.transition import transition
 from dromos.ports.agent import Drained, Failed, Finished, Outcome, Parked, TryLater
 from dromos.ports.live import DocumentSnapshot
-from dromos.ports.store import Row, Table
 
 
 def end_attempt(change: Change, fence: Fence, outcome: Outcome, document: DocumentSnapshot | None) -> Run:
     conversation, run = lock_owned(change, fence)
     command = _command(change, run, outcome)
     if isinstance(outcome, Parked) and isinstance(command, Park):
-        _open_requests(change, run, outcome.requests)
+        try:
+            open_requests(change, run, outcome.requests)
+        except Invalid as wrong:  # the owner must not be left with a run that nobody can park
+            command = Fail(ErrorCode.AGENT_FAILURE, clean_text(wrong.detail))
     return _end(change, conversation, run, command, document)
 
 
@@ -79,37 +81,3 @@ def _command(change: Change, run: Run, outcome: Outcome) -> Command:
             return Stopped() if run.status is RunStatus.CANCELLING else Park(reason)
         case _:
             assert_never(outcome)
-
-
-def _open_requests(change: Change, run: Run, requests: Sequence[Mapping[str, Any]]) -> None:
-    """The rows a parked run waits for. At least one, or the run would wait for nobody."""
-    if not requests:
-        raise ValueError("a run parks on at least one request")
-    for request in requests:
-        arguments, _ = clean_json(request.get("arguments"))
-        row: Row = {
-            "id": change.ids.new(),
-            "user_id": run.user_id,
-            "conversation_id": run.conversation_id,
-            "run_id": run.id,
-            "kind": request["kind"],
-            "tool": request.get("tool"),
-            "tool_call_id": request.get("tool_call_id"),
-            "arguments": arguments,
-            "arguments_sha256": None if arguments is None else arguments_digest(arguments),
-            "prompt": clean_json(request.get("prompt"))[0],
-            "options": clean_json(request.get("options"))[0],
-            "status": "open",
-            "version": 1,
-            "expires_at": request.get("expires_at"),
-            "on_timeout": request.get("on_timeout"),
-            "opened_at": change.now,
-            "decided_by": None,
-            "decided_at": None,
-            "decision": None,
-            "comment": None,
-            "consumed_epoch": None,
-            "replaces": request.get("replaces"),
-        }
-        change.tx.put(Table.REQUESTS, row)
-        announce.request_changed(change, row, run)

@@ -16,9 +16,10 @@ from dromos.domain.runs import Run
 from dromos.domain.statuses import OwnerKind, RunStatus
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Policy
+from dromos.lifecycle.decide import time_out
 from dromos.lifecycle.delete import erase
 from dromos.lifecycle.history import head_checkpoint, thread_state
-from dromos.lifecycle.owners import is_valid
+from dromos.lifecycle.owners import has_live_owner, sessions_until
 from dromos.lifecycle.transition import transition
 from dromos.ports.store import In, Le, ReadTx, Table, Tx
 
@@ -36,8 +37,8 @@ class Due:
     conversations: list[str] = field(default_factory=list)
 
 
-def list_orphans(tx: Tx) -> list[str]:
-    return [run.id for run in tx.orphans(BATCH)]
+def list_orphans(tx: Tx, policy: Policy) -> list[str]:
+    return [run.id for run in tx.orphans(BATCH, sessions_until(tx, policy))]
 
 
 def list_due(tx: ReadTx, policy: Policy) -> Due:
@@ -54,7 +55,7 @@ def list_due(tx: ReadTx, policy: Policy) -> Due:
     )
     unanswered = tx.find(
         Table.REQUESTS,
-        {"status": "open", "on_timeout": "expire", "expires_at": Le(now)},
+        {"status": "open", "expires_at": Le(now)},
         columns=("run_id",),
         limit=BATCH,
     )
@@ -72,7 +73,7 @@ def reap_run(change: Change, run_id: str) -> bool:
         return False
     command = _due(change, run)
     if command is None:
-        return False
+        return time_out(change, conversation, run)
     transition(change, conversation, run, command)
     return True
 
@@ -84,10 +85,10 @@ def erase_doomed(change: Change, conversation_id: str) -> bool:
 
 def _due(change: Change, run: Run) -> Command | None:
     if run.status is RunStatus.CANCELLING:
-        if _has_live_owner(change, run) and not _is_stuck(run, change.policy, change.now):
+        if has_live_owner(change.tx, change.policy, run) and not _is_stuck(run, change.policy, change.now):
             return None
         return Stopped("forced", _calls_without_result(change, run))
-    if run.status.is_owned and not _has_live_owner(change, run):
+    if run.status.is_owned and not has_live_owner(change.tx, change.policy, run):
         lost = Reason.ADAPTER_DISCONNECTED if run.owner_kind is OwnerKind.ADAPTER else Reason.OWNER_LOST
         return OwnerLost(lost)
     if run.is_final:
@@ -97,19 +98,7 @@ def _due(change: Change, run: Run) -> Command | None:
     never_claimed = run.status is RunStatus.QUEUED and not run.attempt
     if never_claimed and run.queue_deadline_at is not None and run.queue_deadline_at <= change.now:
         return Expire(Reason.QUEUE_DEADLINE)
-    if run.status is RunStatus.WAITING_INPUT and change.tx.count(
-        Table.REQUESTS,
-        {"run_id": run.id, "status": "open", "on_timeout": "expire", "expires_at": Le(change.now)},
-    ):
-        return Expire(Reason.INPUT_DEADLINE)
     return None
-
-
-def _has_live_owner(change: Change, run: Run) -> bool:
-    if run.owner_id is None:
-        return False
-    lease = change.tx.first(Table.LEASES, {"owner_id": run.owner_id})
-    return lease is not None and is_valid(lease, change.now)
 
 
 def _calls_without_result(change: Change, run: Run) -> tuple[str, ...]:

@@ -74,3 +74,16 @@ def lock_own_followup(change: Change, user_id: str, followup_id: str) -> tuple[C
     if locked is None:
         raise no_such("follow-up")
     return conversation, locked
+
+
+def lock_own_request(change: Change, user_id: str, request_id: str) -> tuple[Conversation, Run, Row]:
+    """The question, its run and its conversation, locked in the lock order; who holds the run holds its questions."""
+    seen = change.tx.first(Table.REQUESTS, {"id": request_id})
+    if seen is None or seen["user_id"] != user_id:
+        raise no_such("question")
+    conversation = change.lock_conversation(seen["conversation_id"])
+    run = change.tx.lock_run(seen["run_id"])
+    row = change.tx.first(Table.REQUESTS, {"id": request_id})
+    if conversation is None or conversation.deleting or run is None or row is None:
+        raise no_such("question")
+    return conversation, run, row

@@ -22,7 +22,7 @@ from dromos.lifecycle import announce, succession, tokens
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.history import head_checkpoint, last_answer
 from dromos.lifecycle.repair import complete_calls, settle
-from dromos.lifecycle.waiting import open_requests
+from dromos.lifecycle.requests import void_all
 from dromos.ports.store import In, Row, Table
 from dromos.ports.wakeup import WORK, run_topic
 from dromos.wire.shapes import run_json
@@ -89,7 +89,7 @@ def _end(
     shown = interrupted or answer
     after = replace(after, line=after.line or _line(after, shown), steps=_step_count(change, before))
     if _may_have_requests(before):
-        _void_requests(change, after)
+        void_all(change, after)
     change.tx.swap_run(before, after)
     _spend_tokens(change, before, after)
     change.ended.append(after)
@@ -149,17 +149,6 @@ def _tell_trigger(change: Change, before: Run, after: Run) -> None:
 def _may_have_requests(run: Run) -> bool:
     """Whoever was claimed once and never parked has none; this spares the usual run a look."""
     return run.status is RunStatus.WAITING_INPUT or run.attempt + (run.status is RunStatus.QUEUED) > 1
-
-
-def _void_requests(change: Change, run: Run) -> None:
-    for request in open_requests(change.tx, run.id):
-        request.update(status="void", version=request["version"] + 1)
-        change.tx.change(
-            Table.REQUESTS, {"id": request["id"]}, {"status": "void", "version": request["version"]}
-        )
-        announce.request_changed(change, request, run)
-    decided = {"run_id": run.id, "status": "decided", "consumed_epoch": None}
-    change.tx.change(Table.REQUESTS, decided, {"status": "void"})
 
 
 def _close_steps(change: Change, run: Run) -> None:

@@ -6,15 +6,19 @@ through the attempt's `recorder`; everything it shows goes through `live`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Run
+from dromos.domain.statuses import Verdict
 from dromos.ports.live import LiveRun
 from dromos.ports.recorder import Recorder
+from dromos.ports.store import Tx
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,33 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """The run waits for a person: request rows to open (T8)."""
+    """The run waits for a person (T8): what is asked, each as `domain.requests.opening` takes it."""
 
     reason: Reason
     requests: tuple[Mapping[str, Any], ...]
 
 
 Outcome = Finished | Failed | TryLater | Drained | Parked
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision on a request of this run that no owner has applied yet.
+
+    It is handed to every attempt until the agent says, in the transaction that keeps what came of it, that it is
+    consumed. `engine_id` is the engine's own name of the question; `arguments` and `prompt` are what was shown.
+    """
+
+    request_id: str
+    kind: str
+    decision: Verdict
+    answer: Any = None
+    comment: str | None = None
+    tool: str | None = None
+    tool_call_id: str | None = None
+    arguments: Any = None
+    prompt: str | None = None
+    engine_id: str | None = None
 
 
 class Signal(Protocol):
@@ -74,14 +98,37 @@ async def _nowhere(tries: Mapping[str, int]) -> None:
 NoteTries = Callable[[Mapping[str, int]], Awaitable[None]]
 
 
+Take = Callable[[], "list[InputMessage]"]
+"""Gives out the messages that wait to be read by the live run, oldest first. With it they are applied."""
+
+
+class Steering(Protocol):
+    """What a person sends while the run is at work, for the agent to read before its next model call.
+
+    A message is given out once, in the transaction in which it enters the history; rolled back, it waits as before.
+    What no call takes waits for the run's successor. Both raise `LeaseLost` as the recorder does.
+    """
+
+    async def take(self) -> list[InputMessage]:
+        """What waits now, in a transaction of its own: for agents that keep their history elsewhere."""
+        ...
+
+    async def write(self, fn: Callable[[Tx, Run, Take], T]) -> T:
+        """As the recorder's `write` with `messages`. Where `fn` calls its last argument, what waits enters the
+        history behind everything `fn` stored before, and `fn` stores it in the agent's own state."""
+        ...
+
+
 @dataclass(slots=True)
 class Attempt:
     """One attempt of one run, handed to the agent.
 
     `input` is what `compose` returned and the store kept (None for a `resume_of` run). `drain` is set when the
     agent should stop at the next step boundary. A stop cancels the task that awaits `Agent.attempt`.
+    `decisions` are what people answered since it parked, to be applied now.
     `unknown_calls` is filled with the tools whose outcome nobody knows when the attempt was cut. `note_tries` keeps
-    the count of failed tries with the run, so that a takeover goes on counting.
+    the count of failed tries with the run, so that a takeover goes on counting. `steer` gives out what people send
+    meanwhile; an agent that cannot read while it works leaves it alone.
     """
 
     run: Run
@@ -90,7 +137,9 @@ class Attempt:
     live: LiveRun
     drain: Signal
     note_tries: NoteTries = _nowhere
+    steer: Steering | None = None
     unknown_calls: list[str] = field(default_factory=list)
+    decisions: Sequence[Decided] = ()
 
 
 @dataclass(frozen=True, slots=True)
