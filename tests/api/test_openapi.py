@@ -16,6 +16,7 @@ from tests.api.conftest import Serving
 
 EXPECTED = {
     ("POST", "/v1/conversations"),
+    ("GET", "/v1/overview"),
     ("GET", "/v1/conversations"),
     ("GET", "/v1/conversations/{conversation_id}"),
     ("PATCH", "/v1/conversations/{conversation_id}"),

@@ -20,7 +20,7 @@ from dromos.api.door import Deps, Door
 from dromos.api.feed import Feeds
 from dromos.api.lab import routes as lab
 from dromos.api.metrics import Counted, HttpMetrics
-from dromos.api.native import about, conversations, runs, stream
+from dromos.api.native import about, conversations, overview, runs, stream
 from dromos.domain.errors import DromosError
 
 DESCRIPTION = "A self-hosted server for durable agent runs. Errors are RFC 9457 problem documents."
@@ -59,7 +59,14 @@ def create_app(deps: Deps) -> FastAPI:
         },
     )
     app.state.door = Door(deps, feeds, metrics)
-    for router in (conversations.router, runs.router, stream.router, about.router, lab.router):
+    for router in (
+        conversations.router,
+        runs.router,
+        overview.router,
+        stream.router,
+        about.router,
+        lab.router,
+    ):
         # As they are: an included router would be asked, and its context set and reset, at every request.
         app.router.routes.extend(router.routes)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

@@ -30,3 +30,10 @@ class EventDraft:
     conversation_id: str
     payload: Mapping[str, Any]
     run_id: str | None = None
+
+    @property
+    def calls(self) -> bool:
+        """Whether a person should look at it: a question to them, or the end of a run."""
+        if self.type is EventType.RUN_STATUS:
+            return self.payload["run"]["finished_at"] is not None
+        return self.type is EventType.REQUEST_OPENED

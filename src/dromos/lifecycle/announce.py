@@ -41,7 +41,8 @@ def run_status(change: Change, conversation: Conversation | None, run: Run) -> N
         "owner": owner,
     }
     if run.is_final and conversation is not None:
-        payload["conversation"] = conversation_json(conversation.row, run.status)
+        # The row is marked when this event has its number.
+        payload["conversation"] = conversation_json(conversation.row, run.status) | {"unseen": True}
     change.emit(run.user_id, EventType.RUN_STATUS, run.conversation_id, payload, run)
 
 

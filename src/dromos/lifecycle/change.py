@@ -81,6 +81,7 @@ class Change:
             "next_num": 1,
             "last_run_id": None,
             "seen_seq": 0,
+            "unseen_seq": 0,
             "created_at": self.now,
             "updated_at": self.now,
         }
@@ -153,9 +154,13 @@ class Change:
         """Write what was gathered. Called once, when the operation is done."""
         if self._messages:
             self.tx.put_many(Table.MESSAGES, self._messages)
+        for user_id in sorted(self._events):
+            drafts = self._events[user_id]
+            for draft, number in zip(drafts, self.tx.append_events(user_id, drafts), strict=True):
+                if draft.calls and (calling := self._conversations.get(draft.conversation_id)):
+                    calling.set(unseen_seq=number)
+            self.wake(user_topic(user_id))
+        # Their rows are locked since they were looked up, so that they come last breaks no lock order.
         for conversation in self._conversations.values():
             if conversation.changed:
                 self.tx.change(Table.CONVERSATIONS, {"id": conversation.id}, conversation.changed)
-        for user_id in sorted(self._events):
-            self.tx.append_events(user_id, self._events[user_id])
-            self.wake(user_topic(user_id))

@@ -43,13 +43,13 @@ async def create_conversation(request: Request) -> Response:
     **documented(
         "List conversations, newest first",
         {200: answers.Page[answers.ConversationLine]},
-        query=bodies.PageQuery,
+        query=bodies.ConversationsQuery,
     ),
 )
 async def list_conversations(request: Request) -> Response:
-    query = decode.page(request)
+    query = decode.conversations(request)
     items, cursor = await door_of(request).lifecycle.conversations(
-        caller(request).user_id, query.limit, query.cursor
+        caller(request).user_id, query.limit, query.cursor, unseen=query.unseen
     )
     return encode.page(items, cursor)
 
