@@ -55,11 +55,19 @@ class Connection:
         query: Mapping[str, Any] | None = None,
         body: Any = None,
         answer_seconds: float = ANSWER_SECONDS,
+        token: str | None = None,
+        key: str | None = None,
+        patience: float | None = None,
     ) -> httpx.Response:
-        """The 2xx answer to a request. Raises ServerUnreachable, ProtocolError or an ApiError."""
-        headers = {"Idempotency-Key": self._new_key()} if method == "POST" else {}
+        """The 2xx answer to a request. Raises ServerUnreachable, ProtocolError or an ApiError.
+
+        `token`, `patience`: instead of the connection's. `key`: the Idempotency-Key of a POST that the caller repeats.
+        """
+        headers = {"Idempotency-Key": key or self._new_key()} if method == "POST" else {}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         params = {name: value for name, value in (query or {}).items() if value is not None}
-        give_up = time.monotonic() + self.patience
+        give_up = time.monotonic() + (self.patience if patience is None else patience)
         attempt = 0
         while True:
             wait = DELAYS[min(attempt, len(DELAYS) - 1)]
