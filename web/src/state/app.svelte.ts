@@ -2,7 +2,9 @@
 // It draws from the server's answers and events only. All values are replaced, never changed in place.
 
 import { api, newKey, Problem } from "../wire/api";
-import type { Agent, Choice, DocumentAnswer, DurableEvent, Followup, Message, Page, Run, RunStatusPayload } from "../wire/types";
+import type {
+  Agent, Choice, Decided, Decision, DocumentAnswer, DurableEvent, Followup, Message, Page, Request, Run, RunStatusPayload,
+} from "../wire/types";
 import { Connection, type State } from "../live/connection";
 import * as live from "../live/document";
 import * as past from "../live/history";
@@ -113,6 +115,24 @@ class App {
       this.#putRun((await api.resume(conversation, key)).run);
       this.#reread();
     });
+  }
+
+  /** A person's word on a request. It says what became of it, also where somebody else was first. */
+  async decide(request: Request, decision: Decision): Promise<Decided> {
+    const name = `decide ${request.id} ${request.version} ${JSON.stringify(decision)}`;
+    const key = this.#keys.get(name) ?? newKey();
+    this.#keys.set(name, key);
+    try {
+      const answer = await api.decide(request, decision, key);
+      this.#keys.delete(name);
+      this.#putRun(answer.run);
+      return { request: answer.request, problem: null };
+    } catch (error) {
+      if (!(error instanceof Problem)) return { request: null, problem: String(error) };
+      if (error.status === 409) this.#reread();
+      const faults = error.body["errors"] as { path: string; message: string }[] | undefined;
+      return { request: (error.body["request"] as Request | undefined) ?? null, problem: error.message, ...(faults && { faults }) };
+    }
   }
 
   async editFollowup(followup: Followup, content: string): Promise<boolean> {

@@ -2,7 +2,7 @@
 // It keeps no state but the measured distance between this machine's clock and the server's.
 
 import type {
-  Agent, Choice, Conversation, ConversationAnswer, DocumentAnswer, Followup, Message, Page, Run, Step,
+  Agent, Choice, Conversation, ConversationAnswer, Decision, DocumentAnswer, Followup, Message, Page, Request, Run, Step,
 } from "./types";
 import { LIVE } from "./types";
 
@@ -109,6 +109,10 @@ export const api = {
     }),
   resume: (id: string, key: string) => call<{ run: Run }>("POST", `/v1/conversations/${at(id)}/continue`, { body: {}, key }),
   cancel: (run: string, key: string) => call<{ run: Run }>("POST", `/v1/runs/${at(run)}/cancel`, { body: {}, key }),
+  decide: (request: Request, decision: Decision, key: string) =>
+    call<{ request: Request; run: Run }>("POST", `/v1/requests/${at(request.id)}/decision`, {
+      body: { ...decision, request_version: request.version, arguments_sha256: request.arguments_sha256 ?? null }, key,
+    }),
   run: (id: string) => call<Run>("GET", `/v1/runs/${at(id)}`),
   document: (run: string) => call<DocumentAnswer>("GET", `/v1/runs/${at(run)}/document`),
   steps: (run: string, cursor?: string | null) =>
