@@ -5,25 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-Json = dict[str, Any]
+from dromos.domain.document import EMPTY_CONTENT
 
-EMPTY_CONTENT: Mapping[str, Any] = {
-    "model": None,
-    "activity_at": None,
-    "stall": None,
-    "context": {"used": None, "limit": None, "percent": None},
-    "usage": {"input": 0, "output": 0, "cached": 0, "reasoning": 0, "model_calls": 0, "tool_calls": 0},
-    "current": None,
-    "text": {"message_id": None, "length": 0, "content": ""},
-    "plan": [],
-    "steps": [],
-    "subagents": {},
-    "workflows": {},
-    "background": {},
-    "retries": {"count": 0, "last": None},
-    "line": None,
-}
-"""The content part of a run that has not been worked on yet."""
+__all__ = ["EMPTY_CONTENT", "document_json"]
+
+Json = dict[str, Any]
 
 
 def document_json(server: Mapping[str, Any], content: Mapping[str, Any] | None, version: int) -> Json:
@@ -35,5 +21,5 @@ def document_json(server: Mapping[str, Any], content: Mapping[str, Any] | None, 
         "run_id": server["run_id"],
         "version": version,
         "run_version": server["run_version"],
-        "document": {**EMPTY_CONTENT, **(content or {}), **server},
+        "document": {**server, **EMPTY_CONTENT, **(content or {}), **server},
     }
