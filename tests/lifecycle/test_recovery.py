@@ -141,7 +141,9 @@ async def test_of_two_sweeps_with_the_same_stale_list_the_later_one_does_nothing
     other = World(world.store)
     claimed = await world.begin_run("one")
     await world.lifecycle.retire_owner(OWNER)
-    stale = await world.store.write(reap.list_orphans)  # the second recoverer stands here, holding its list
+    stale = await world.store.write(
+        lambda tx: reap.list_orphans(tx, Policy())
+    )  # the second recoverer stands here, holding its list
     assert stale == [claimed.run.id]
 
     await other.lifecycle.register_owner("b", "worker", "host", 2, None)
@@ -217,7 +219,7 @@ async def test_two_writers_on_one_thread_leave_one_line_of_checkpoints(world: Wo
 async def test_only_the_databases_clock_judges_a_lease(world: World) -> None:
     """The lifecycle has no clock of its own to be wrong: ports.Clock is not among what it is built with."""
     assert not any("clock" in name for name in vars(world.lifecycle))
-    await world.lifecycle.register_owner("a", "adapter", "host", 1, 5)
+    await world.lifecycle.register_owner("a", "worker", "host", 1, 5)
     await world.lifecycle.retire_owner(OWNER)
     await world.post("one")
     (claimed,) = await world.lifecycle.claim("a", None, 1)

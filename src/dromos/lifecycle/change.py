@@ -150,10 +150,15 @@ class Change:
     def wake(self, topic: str) -> None:
         self.topics.add(topic)
 
+    def write_messages(self) -> None:
+        """Write the messages gathered so far, so that this transaction reads them too."""
+        gathered, self._messages = self._messages, []
+        if gathered:
+            self.tx.put_many(Table.MESSAGES, gathered)
+
     def flush(self) -> None:
         """Write what was gathered. Called once, when the operation is done."""
-        if self._messages:
-            self.tx.put_many(Table.MESSAGES, self._messages)
+        self.write_messages()
         for user_id in sorted(self._events):
             drafts = self._events[user_id]
             for draft, number in zip(drafts, self.tx.append_events(user_id, drafts), strict=True):

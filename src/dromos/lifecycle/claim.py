@@ -31,8 +31,11 @@ def claim(
     agents: Sequence[str] | None,
     limit: int,
     composers: Mapping[str, Compose] | None = None,
+    without: Sequence[str] = (),
 ) -> list[Claimed]:
     """Up to `limit` runs for an owner whose lease is valid now; an owner without one gets nothing.
+
+    `without`: agents whose runs are left to others.
 
     With `composers` (by agent name) the input of a first claim is made and stored in the same transaction, on the
     store's thread: they compute and do nothing else.
@@ -42,7 +45,8 @@ def claim(
         return []
     kind = OwnerKind(lease["kind"])
     claimed = [
-        transition(change, None, run, Claim(owner_id, kind)) for run in change.tx.claimable(agents, limit)
+        transition(change, None, run, Claim(owner_id, kind))
+        for run in change.tx.claimable(agents, limit, without=without)
     ]
     again = [run.id for run in claimed if run.attempt > 1]
     inputs: dict[str, Row] = {}

@@ -9,6 +9,7 @@ from typing import Any
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import Recovery, RunStatus, WhenBusy
+from dromos.ports.agent import Decided
 from dromos.ports.store import Row
 
 
@@ -18,6 +19,8 @@ class AgentPolicy:
 
     step_limit: int | None = None
     recovery: Recovery | None = None
+    backend_policy: Mapping[str, Any] = field(default_factory=dict)
+    steers: bool = True  # reads messages while it works
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Policy:
     agents: Mapping[str, AgentPolicy] = field(default_factory=dict)
     idempotency_days: int = 7
     event_retention_days: int | None = None
+    adapter_grace: float = 30.0  # an adapter session's lease of each of its runs
+    waiting_limit: int = 100  # messages that may wait or be held in one conversation
 
     def step_limit_of(self, agent: str) -> int:
         own = self.agents.get(agent)
@@ -39,6 +44,14 @@ class Policy:
     def recovery_of(self, agent: str) -> Recovery:
         own = self.agents.get(agent)
         return own.recovery if own is not None and own.recovery is not None else self.recovery
+
+    def steers(self, agent: str) -> bool:
+        own = self.agents.get(agent)
+        return own is None or own.steers
+
+    def backend_of(self, agent: str) -> Mapping[str, Any]:
+        own = self.agents.get(agent)
+        return own.backend_policy if own is not None else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +105,15 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A run that now belongs to the owner. `composed` says whether its one engine input is stored already."""
+    """A run that now belongs to the owner. `composed` says whether its one engine input is stored already;
+    `decisions` are those that no owner has applied yet."""
 
     run: Run
     fence: Fence
     composed: bool
     input: Any
     previous_document: Row | None = None
+    decisions: tuple[Decided, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,15 @@ def note_tries(tx: Tx, run: Run, tries: Mapping[str, int]) -> None:
     tx.change(Table.RUNS, {"id": run.id}, {"tries": dict(tries)})
 
 
+def note_delivered(tx: Tx, run: Run) -> Run:
+    """The owner of a stopping run has heard of the stop; the first time counts."""
+    if run.stop is None or run.stop.delivered_at is not None:
+        return run
+    after = replace(run, stop=replace(run.stop, delivered_at=tx.now()), version=run.version + 1)
+    tx.swap_run(run, after)
+    return after
+
+
 def note_waiting_for(tx: Tx, run: Run, tool: str | None, until_s: float | None) -> Run:
     """Which call a stopping run still waits for, and until when; None: for none."""
     if run.stop is None:

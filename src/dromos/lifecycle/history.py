@@ -45,6 +45,7 @@ class ThreadState:
     pending_results: dict[str, Row] = field(default_factory=dict)  # by tool call id
     pending_texts: list[Row] = field(default_factory=list)
     message_ids: set[str] = field(default_factory=set)
+    call_ids: set[str] = field(default_factory=set)  # of every call, answered ones too
 
 
 def head_checkpoint(tx: ReadTx, conversation_id: str) -> Row | None:
@@ -79,6 +80,7 @@ def thread_state(tx: ReadTx, conversation_id: str, head: Row | None) -> ThreadSt
             continue
         for call in row["tool_calls"] or ():
             calls[call["id"]] = OpenCall(call["id"], call["name"])
+            state.call_ids.add(call["id"])
     state.open_calls = list(calls.values())
     if head is not None:
         for row in rows:

@@ -32,8 +32,13 @@ def answered(
     scope: str | None,
     effect: Callable[[], T],
     encode: Encode,
+    *,
+    keep: Callable[[T], bool] = lambda value: True,
 ) -> Answer:
-    """The stored answer of `key`, or that of `effect`, stored. Raises `IdempotencyKeyReused` for another body."""
+    """The stored answer of `key`, or that of `effect`, stored. Raises `IdempotencyKeyReused` for another body.
+
+    What `keep` refuses is answered and not stored: its effect may happen again.
+    """
     if key is None:
         return Answer(*encode(effect()))
     where = {"user_id": user_id, "route": scoped(key.route, scope), "key": key.key}
@@ -44,8 +49,9 @@ def answered(
                 "This Idempotency-Key was used for another request; take a new key for a new request."
             )
         return Answer(row["status"], row["answer"], replayed=True)
-    status, body = encode(effect())
-    if 200 <= status < 300:
+    value = effect()
+    status, body = encode(value)
+    if 200 <= status < 300 and keep(value):
         change.tx.put(
             Table.IDEMPOTENCY,
             {

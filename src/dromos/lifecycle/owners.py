@@ -2,14 +2,20 @@
 
 An incarnation is one start of one process. Without `ttl` the exclusive lock of the data folder is the proof of life:
 such a lease never expires, and every other worker incarnation is known to be dead.
+
+An adapter session has no lease of its own: it keeps each of its runs alive by itself, so that one that it forgot is
+found. That lease counts from the run's last renewal, or from when a server was there to be renewed at.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from dromos.domain.runs import Run
+from dromos.domain.statuses import OwnerKind
 from dromos.lifecycle.change import Change
-from dromos.ports.store import Ne, Row, Table
+from dromos.lifecycle.contract import Policy
+from dromos.ports.store import Ne, ReadTx, Row, Table
 from dromos.ports.wakeup import WORK
 
 
@@ -41,3 +47,36 @@ def is_valid(lease: Row, now: datetime) -> bool:
 def retire_owner(change: Change, owner_id: str) -> None:
     """The incarnation is over; runs it still owns are taken by the next sweep."""
     change.tx.remove(Table.LEASES, {"owner_id": owner_id})
+
+
+def serving_since(tx: ReadTx) -> datetime | None:
+    """Since when there has been a server all the time; None where there is none now.
+
+    The oldest of those that live: one that comes and goes beside others gives nobody more time.
+    """
+    now = tx.now()
+    leases = tx.find(Table.LEASES, {"kind": OwnerKind.WORKER.value}, order=("started_at",))
+    return next((row["started_at"] for row in leases if is_valid(row, now)), None)
+
+
+def session_lease(tx: ReadTx, policy: Policy, run: Run) -> datetime:
+    """Until when an adapter session has the run if it says nothing more."""
+    counted_from = [moment for moment in (run.renewed_at, serving_since(tx)) if moment is not None]
+    return max(counted_from, default=tx.now()) + timedelta(seconds=policy.adapter_grace)
+
+
+def sessions_until(tx: ReadTx, policy: Policy) -> datetime | None:
+    """An adapter's run that was renewed last then or before is nobody's; None: it is too early to tell of any."""
+    until = tx.now() - timedelta(seconds=policy.adapter_grace)
+    since = serving_since(tx)
+    return None if since is not None and since > until else until
+
+
+def has_live_owner(tx: ReadTx, policy: Policy, run: Run) -> bool:
+    """True where somebody keeps the run alive, by the database's clock."""
+    if run.owner_id is None:
+        return False
+    if run.owner_kind is OwnerKind.ADAPTER:
+        return session_lease(tx, policy, run) > tx.now()
+    lease = tx.first(Table.LEASES, {"owner_id": run.owner_id})
+    return lease is not None and is_valid(lease, tx.now())

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from dromos.domain.errors import Invalid
 from dromos.domain.runs import Fence, Run
-from dromos.domain.statuses import LIVE, OWNED, RunStatus
+from dromos.domain.statuses import LIVE, OWNED, OwnerKind, RequestStatus, RunStatus
 from dromos.lifecycle.contract import ConversationView, EventPage, Figures
 from dromos.lifecycle.delete import ERASED
 from dromos.lifecycle.owners import is_valid
@@ -73,14 +73,16 @@ def _messages(
 
 
 def conversations(
-    tx: ReadTx, user_id: str, limit: int, cursor: str | None
+    tx: ReadTx, user_id: str, limit: int, cursor: str | None, *, unseen: bool = False
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Newest change first; the runs, questions and seen marks of the page are looked up together."""
+    """Newest change first. `unseen`: only what calls a person."""
 
     def find(where: Mapping[str, Any], most: int) -> list[Row]:
         return tx.find(Table.CONVERSATIONS, where, order=("-updated_at", "-id"), limit=most)
 
-    mine = {"user_id": user_id, "state": "open"}
+    mine: dict[str, Any] = {"user_id": user_id, "state": "open"}
+    if unseen:
+        mine["unseen_seq"] = Gt(0)
     if cursor is None:
         rows = find(mine, limit + 1)
     else:
@@ -89,6 +91,11 @@ def conversations(
             raise Invalid("This cursor names nothing of yours; leave it out to start at the newest.")
         rows = _behind(find, mine, "updated_at", mark["updated_at"], cursor, limit + 1)
     page = rows[:limit]
+    return conversation_lines(tx, user_id, page), page[-1]["id"] if len(rows) > limit else None
+
+
+def conversation_lines(tx: ReadTx, user_id: str, page: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows of conversations as the list shows them; their runs and questions are looked up together."""
     last_ids = [row["last_run_id"] for row in page if row["last_run_id"]]
     runs = {run.id: run for run in tx.find_runs({"id": In(last_ids)})} if last_ids else {}
     asked: dict[str, int] = {}
@@ -96,25 +103,14 @@ def conversations(
         Table.REQUESTS, {"user_id": user_id, "status": "open"}, columns=("conversation_id",)
     ):
         asked[request["conversation_id"]] = asked.get(request["conversation_id"], 0) + 1
-    seen = _seen_at(tx, user_id, page)
     items = []
     for row in page:
         run = runs.get(row["last_run_id"])
         item = conversation_json(row, run.status if run else "idle")
         item["line"] = run.line if run else None
         item["open_requests"] = asked.get(row["id"], 0)
-        seen_at = seen.get(row["seen_seq"])
-        item["unseen"] = row["updated_at"] > seen_at if seen_at is not None else row["seen_seq"] == 0
         items.append(item)
-    return items, page[-1]["id"] if len(rows) > limit else None
-
-
-def _seen_at(tx: ReadTx, user_id: str, page: Sequence[Row]) -> Mapping[int, Any]:
-    marks = sorted({row["seen_seq"] for row in page if row["seen_seq"]})
-    if not marks:
-        return {}
-    rows = tx.find(Table.EVENTS, {"user_id": user_id, "seq": In(marks)}, columns=("seq", "at"))
-    return {row["seq"]: row["at"] for row in rows}
+    return items
 
 
 def _behind(
@@ -145,6 +141,8 @@ def runs(
     limit: int,
     cursor: str | None,
 ) -> tuple[list[Run], str | None]:
+    """Newest first; runs of conversations that are being deleted are left out."""
+
     def find(where: Mapping[str, Any], most: int) -> list[Run]:
         return tx.find_runs(where, order=("-created_at", "-id"), limit=most)
 
@@ -212,9 +210,10 @@ def events_after(tx: ReadTx, user_id: str, cursor: int | None, limit: int) -> Ev
     return EventPage(tx.find(Table.EVENTS, where, order=("seq",), limit=limit), head, first)
 
 
-def followup(tx: ReadTx, user_id: str, followup_id: str) -> Row:
-    row = tx.first(Table.RUN_FOLLOWUPS, {"id": followup_id})
-    return _own_row(tx, user_id, row, "follow-up")
+def followup(tx: ReadTx, user_id: str, followup_id: str) -> tuple[Row, list[Row]]:
+    """The follow-up and the revisions of its text, oldest first."""
+    row = _own_row(tx, user_id, tx.first(Table.RUN_FOLLOWUPS, {"id": followup_id}), "follow-up")
+    return row, tx.find(Table.MESSAGE_REVISIONS, {"followup_id": followup_id}, order=("num",))
 
 
 def request(tx: ReadTx, user_id: str, request_id: str) -> Row:
@@ -222,11 +221,20 @@ def request(tx: ReadTx, user_id: str, request_id: str) -> Row:
     return _own_row(tx, user_id, row, "question")
 
 
-def open_requests(tx: ReadTx, user_id: str) -> list[Row]:
+def requests(tx: ReadTx, user_id: str, limit: int, cursor: str | None) -> tuple[list[Row], str | None]:
     """The person's open questions over all conversations, oldest first."""
-    rows = tx.find(Table.REQUESTS, {"user_id": user_id, "status": "open"}, order=("opened_at", "id"))
-    gone = _being_deleted(tx, user_id)
-    return [row for row in rows if row["conversation_id"] not in gone]
+    where: dict[str, Any] = {"user_id": user_id, "status": RequestStatus.OPEN.value}
+    if cursor is None:
+        found = tx.find(Table.REQUESTS, where, order=("opened_at", "id"), limit=limit + 1)
+    else:
+        mark = tx.first(Table.REQUESTS, {"user_id": user_id, "id": cursor})
+        if mark is None:
+            raise Invalid("This cursor names none of your questions; leave it out to start at the oldest.")
+        alike = {**where, "opened_at": mark["opened_at"], "id": Gt(cursor)}
+        found = tx.find(Table.REQUESTS, alike, order=("id",), limit=limit + 1)
+        later = {**where, "opened_at": Gt(mark["opened_at"])}
+        found += tx.find(Table.REQUESTS, later, order=("opened_at", "id"), limit=limit + 1)
+    return found[:limit], found[limit - 1]["id"] if len(found) > limit else None
 
 
 def _own_row(tx: ReadTx, user_id: str, row: Row | None, thing: str) -> Row:
@@ -257,8 +265,8 @@ def tries_under(tx: ReadTx, fence: Fence) -> Mapping[str, int]:
 
 
 def owned_by(tx: ReadTx, owner_id: str) -> dict[Fence, RunStatus]:
-    """What the rows call this owner's work."""
-    where = {"owner_id": owner_id, "status": In(tuple(OWNED))}
+    """What the rows call this worker's work."""
+    where = {"owner_id": owner_id, "owner_kind": OwnerKind.WORKER.value, "status": In(tuple(OWNED))}
     rows = tx.find(Table.RUNS, where, columns=("id", "epoch", "status"))
     return {Fence(row["id"], row["epoch"]): RunStatus(row["status"]) for row in rows}
 

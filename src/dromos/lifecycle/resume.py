@@ -17,7 +17,7 @@ from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.contract import Continuation, RunOptions
 from dromos.lifecycle.history import head_checkpoint, resumed_chain
 from dromos.lifecycle.starting import Begin, start_run
-from dromos.lifecycle.submit import last_run
+from dromos.lifecycle.submit import last_run, settle_open_end
 from dromos.ports.store import In, ReadTx, Table
 from dromos.wire.shapes import run_json
 
@@ -26,8 +26,14 @@ def continuation(tx: ReadTx, last: Run | None) -> Continuation | None:
     """How the newest run could be continued; None: not at all."""
     if last is None or not last.is_final or last.status is RunStatus.COMPLETED:
         return None
+    if (
+        last.renewed_at is not None
+    ):  # an adapter had it: its agent's own session goes on, there is no thread here
+        return Continuation(Reason.RESUME_OF, needs_pending=False)
     head = head_checkpoint(tx, last.conversation_id)
     if ended_open(last):
+        if head is None and last.session_id is not None:  # an agent that keeps its own thread goes on in it
+            return Continuation(Reason.RESUME_OF, needs_pending=False)
         if head is not None and any(run.id == head["run_id"] for run in resumed_chain(tx, last)):
             return Continuation(Reason.RESUME_OF, needs_pending=True)
         return Continuation(Reason.RETRY_OF, needs_pending=False)
@@ -58,6 +64,8 @@ def continue_run(
             "Nothing is left to continue here; send a message instead.",
             current={"run": run_json(last)} if last else None,
         )
+    if last.renewed_at is not None:
+        settle_open_end(change, conversation, last)
     asked = options or RunOptions()
     asked = replace(
         asked,

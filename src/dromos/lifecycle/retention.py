@@ -1,4 +1,5 @@
-"""What is kept for a time only: stored answers, events beyond their days, leases of processes long gone.
+"""What is kept for a time only: stored answers, events beyond their days, leases of processes long gone,
+run tokens that were spent.
 
 Events leave oldest first, per user, so that what is kept is contiguous.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from dromos.lifecycle import tokens
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Policy
 from dromos.ports.store import Le, Lt, ReadTx, Table
@@ -22,17 +24,18 @@ class Outdated:
 
     answers: bool
     leases: bool
+    tokens: bool
     events: dict[str, int]
 
     def __bool__(self) -> bool:
-        return self.answers or self.leases or bool(self.events)
+        return self.answers or self.leases or self.tokens or bool(self.events)
 
 
 def list_outdated(tx: ReadTx, policy: Policy) -> Outdated:
     now = tx.now()
     answers = tx.first(Table.IDEMPOTENCY, {"created_at": Lt(_answers_before(policy, now))}) is not None
     leases = tx.first(Table.LEASES, {"lease_until": Lt(now - _LEASE_KEPT)}) is not None
-    return Outdated(answers, leases, _old_events(tx, policy, now))
+    return Outdated(answers, leases, tokens.any_outdated(tx), _old_events(tx, policy, now))
 
 
 def remove_outdated(change: Change, outdated: Outdated) -> int:
@@ -44,6 +47,8 @@ def remove_outdated(change: Change, outdated: Outdated) -> int:
         )
     if outdated.leases:
         removed += tx.remove(Table.LEASES, {"lease_until": Lt(change.now - _LEASE_KEPT)})
+    if outdated.tokens:
+        removed += tokens.remove_outdated(change)
     for user_id, seq in sorted(outdated.events.items()):
         user = tx.lock(Table.USERS, {"id": user_id})
         if user is not None and user["first_seq"] <= seq:

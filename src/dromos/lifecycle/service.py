@@ -12,15 +12,18 @@ from typing import Any, TypeVar
 
 from dromos.domain.errors import Duplicate, LostRace, Refusal
 from dromos.domain.reasons import ErrorCode
+from dromos.domain.requests import Decision
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import RunStatus
 from dromos.lifecycle import (
     cancel,
     claim,
+    decide,
     delete,
     documents,
     finish,
     followups,
+    overview,
     owners,
     read,
     reap,
@@ -45,8 +48,11 @@ from dromos.lifecycle.contract import (
     RunOptions,
 )
 from dromos.lifecycle.idempotency import CONSTRAINT, answered
+from dromos.lifecycle.outside import Outside
+from dromos.lifecycle.overview import Overview
 from dromos.lifecycle.record import FencedRecorder
-from dromos.ports.agent import InputMessage, Outcome
+from dromos.lifecycle.steering import RunSteering
+from dromos.ports.agent import InputMessage, Outcome, Steering
 from dromos.ports.clock import Ids
 from dromos.ports.live import DocumentSnapshot
 from dromos.ports.meter import Meter, NoMeter
@@ -72,6 +78,7 @@ class Lifecycle:
     ) -> None:
         self.store, self.wakeup, self.ids, self.policy = store, wakeup, ids, policy
         self.probe, self.meter = probe or NoProbe(), meter or NoMeter()
+        self.outside = Outside(store, self._change, self._answer, self.meter)
 
     async def _change(self, point: str, operation: Callable[[Change], T]) -> T:
         """One transaction, then its wake-ups.
@@ -219,17 +226,44 @@ class Lifecycle:
         return await self._change("discard_followup", operation)
 
     async def send_followup(
-        self, user_id: str, followup_id: str, default_agent: str, encode: Encode, key: IdempotencyKey | None
+        self,
+        user_id: str,
+        followup_id: str,
+        default_agent: str,
+        encode: Encode,
+        key: IdempotencyKey | None,
+        version: int | None = None,
     ) -> Answer:
         def operation(change: Change) -> Answer:
             held, row = scope.lock_own_followup(change, user_id, followup_id)
 
             def effect() -> Posted:
-                return followups.send_followup(change, held, row, default_agent)
+                return followups.send_followup(change, held, row, version, default_agent)
 
             return answered(change, user_id, key, f"{followup_id} {held.id}", effect, encode)
 
         return await self._answer("send_followup", operation)
+
+    async def decide(
+        self,
+        user_id: str,
+        request_id: str,
+        decision: Decision,
+        encode: Encode,
+        key: IdempotencyKey | None,
+    ) -> Answer:
+        """A person's word on a question, and T13 with the last one. `encode` gets (request row, `Run`)."""
+
+        def operation(change: Change) -> Answer:
+            held, run, row = scope.lock_own_request(change, user_id, request_id)
+
+            def effect() -> tuple[Row, Run]:
+                after = decide.decide(change, held, run, row, decision, user_id)
+                return row, after
+
+            return answered(change, user_id, key, f"{request_id} {held.id}", effect, encode)
+
+        return await self._answer("decide", operation)
 
     # --- owners
     async def register_owner(self, owner_id: str, kind: str, host: str, pid: int, ttl: float | None) -> None:
@@ -245,11 +279,15 @@ class Lifecycle:
         agents: Sequence[str] | None,
         limit: int,
         composers: Mapping[str, Compose] | None = None,
+        without: Sequence[str] = (),
     ) -> list[Claimed]:
-        """T2 for up to `limit` runs. With `composers` (by agent name) a first claim's input is made in the same
-        transaction: `Claimed.composed` is then true and `compose_input` is not needed."""
+        """T2 for up to `limit` runs, none of the agents `without`.
+
+        With `composers` (by agent name) a first claim's input is made in the same transaction: `Claimed.composed` is
+        then true and `compose_input` is not needed.
+        """
         return await self._change(
-            "claim", lambda change: claim.claim(change, owner_id, agents, limit, composers)
+            "claim", lambda change: claim.claim(change, owner_id, agents, limit, composers, without)
         )
 
     async def refuse_work(self, run_id: str, code: ErrorCode, message: str) -> None:
@@ -265,6 +303,10 @@ class Lifecycle:
 
     def recorder(self, fence: Fence) -> Recorder:
         return FencedRecorder(self.store, fence, self.meter)
+
+    def steering(self, fence: Fence) -> Steering:
+        """What people send to the live run while its owner works."""
+        return RunSteering(self.recorder(fence), self.wakeup, self.ids, self.policy, self.probe)
 
     async def save_document(self, fence: Fence, snapshot: DocumentSnapshot) -> None:
         await self.recorder(fence).write(
@@ -321,7 +363,7 @@ class Lifecycle:
 
         Returns how many rows it moved.
         """
-        orphans = await self.store.write(reap.list_orphans)
+        orphans = await self.store.write(lambda tx: reap.list_orphans(tx, self.policy))
         due = await self.store.read(lambda tx: reap.list_due(tx, self.policy))
         moved = 0
         for run_id in dict.fromkeys([*orphans, *due.runs]):
@@ -340,10 +382,13 @@ class Lifecycle:
             return False  # somebody else was there first; the next sweep looks again
 
     # --- reads
+    async def overview(self, user_id: str, limit: int) -> Overview:
+        return await self.store.read(lambda tx: overview.overview(tx, user_id, limit))
+
     async def conversations(
-        self, user_id: str, limit: int, cursor: str | None
+        self, user_id: str, limit: int, cursor: str | None, *, unseen: bool = False
     ) -> tuple[list[dict[str, Any]], str | None]:
-        return await self.store.read(lambda tx: read.conversations(tx, user_id, limit, cursor))
+        return await self.store.read(lambda tx: read.conversations(tx, user_id, limit, cursor, unseen=unseen))
 
     async def conversation(self, user_id: str, conversation_id: str, limit: int = 50) -> ConversationView:
         return await self.store.read(lambda tx: read.conversation(tx, user_id, conversation_id, limit))
@@ -368,6 +413,19 @@ class Lifecycle:
             lambda tx: read.runs(tx, user_id, statuses, conversation_id, limit, cursor)
         )
 
+    async def listed_runs(
+        self,
+        user_id: str,
+        statuses: Sequence[str],
+        conversation_id: str | None,
+        limit: int,
+        cursor: str | None,
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """As `runs`, in the form they are sent, each with its owner."""
+        return await self.store.read(
+            lambda tx: overview.listed_runs(tx, user_id, statuses, conversation_id, limit, cursor)
+        )
+
     async def run_steps(self, user_id: str, run_id: str) -> list[Row]:
         return await self.store.read(lambda tx: read.run_steps(tx, user_id, run_id))
 
@@ -384,14 +442,16 @@ class Lifecycle:
     async def events_after(self, user_id: str, cursor: int | None, limit: int) -> EventPage:
         return await self.store.read(lambda tx: read.events_after(tx, user_id, cursor, limit))
 
-    async def followup(self, user_id: str, followup_id: str) -> Row:
+    async def followup(self, user_id: str, followup_id: str) -> tuple[Row, list[Row]]:
+        """The follow-up, and the revisions of its text, oldest first."""
         return await self.store.read(lambda tx: read.followup(tx, user_id, followup_id))
 
     async def request(self, user_id: str, request_id: str) -> Row:
         return await self.store.read(lambda tx: read.request(tx, user_id, request_id))
 
-    async def open_requests(self, user_id: str) -> list[Row]:
-        return await self.store.read(lambda tx: read.open_requests(tx, user_id))
+    async def requests(self, user_id: str, limit: int, cursor: str | None) -> tuple[list[Row], str | None]:
+        """The person's open questions over all conversations, oldest first."""
+        return await self.store.read(lambda tx: read.requests(tx, user_id, limit, cursor))
 
     async def owners(self) -> list[Row]:
         """Lease rows that are valid now; the same for everybody."""

@@ -21,6 +21,8 @@ from dromos.ports.store import Lt, ReadTx, Row, Table, Tx
 from dromos.wire.shapes import run_json
 
 PREFIX = "drt_"
+CLAIM_CONSTRAINT = "uq_run_tokens_claim_key"
+"""Two first claims at once with one key: the later one meets this."""
 KEPT = timedelta(hours=24)
 """How long a spent token still names its run."""
 
@@ -99,11 +101,15 @@ def authorised(change: Change, run_id: str, token: str | None) -> tuple[Conversa
     Raises, looked for in this order: `UnknownToken` · `OtherRun` · `RunNotActive` · `OwnershipLost`.
     """
     row = identify(change.tx, run_id, token)
+    return conversation_of(change, row), checked(change.tx, row)
+
+
+def conversation_of(change: Change, row: Row) -> Conversation:
+    """The locked conversation of a token's row."""
     conversation = change.lock_conversation(row["conversation_id"])
-    run = checked(change.tx, row)
     if conversation is None:
         raise _erased()
-    return conversation, run
+    return conversation
 
 
 def checked(tx: Tx, row: Row) -> Run:

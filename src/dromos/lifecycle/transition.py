@@ -176,11 +176,16 @@ def _line(run: Run, shown: Row | None) -> str | None:
 
 
 def _message_count(change: Change, conversation: Conversation, before: Run) -> int:
-    """The thread's count at its head, anchors excluded; for an agent without message channel the rows are counted."""
+    """The thread's count at its head, anchors excluded.
+
+    For an agent without a message channel, and for one outside of this process, the rows are counted.
+    """
     if not before.attempt:
         return int(conversation.row["message_count"])
-    head = head_checkpoint(change.tx, conversation.id)
-    if head is None or head["message_count"]:
-        return int(head["message_count"]) if head else 0
+    if before.renewed_at is None:
+        head = head_checkpoint(change.tx, conversation.id)
+        if head is None or head["message_count"]:
+            return int(head["message_count"]) if head else 0
+    change.write_messages()
     shown = {"conversation_id": conversation.id, "hidden": False, "pending_of": None}
     return change.tx.count(Table.MESSAGES, {**shown, "kind": In(("text", "tool"))})

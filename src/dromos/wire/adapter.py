@@ -198,6 +198,8 @@ class NewHistoryMessage(Strict):
             raise ValueError("a tool message makes no calls and is not interrupted; leave both out")
         if self.role == "assistant" and (self.tool_call_id is not None or self.name is not None):
             raise ValueError("tool_call_id and name belong to tool messages; leave them out")
+        if self.interrupted and self.tool_calls:
+            raise ValueError("an interrupted message makes no calls; leave tool_calls out")
         if self.role == "assistant" and not self.content and not self.tool_calls:
             raise ValueError("an assistant message has content or tool_calls; send one of them")
         return self

@@ -172,13 +172,20 @@ class Worker:
     async def _claim(self) -> None:
         while not self._closing.is_set() and (free := self._options.slots - len(self._running)) > 0:
             asked, owner_id = min(free, CLAIM_AT_ONCE), self.owner_id
-            claimed = await self._lifecycle.claim(owner_id, None, asked, self._composers())
+            claimed = await self._lifecycle.claim(
+                owner_id, None, asked, self._composers(), without=self._remote()
+            )
             if self.owner_id != owner_id:
                 return  # that incarnation ended meanwhile; the reaper takes what it claimed
             for one in claimed:
                 self._begin(one)
             if len(claimed) < asked:
                 return
+
+    def _remote(self) -> list[str]:
+        """Agents whose runs are carried out elsewhere. All others are claimed, also those nobody knows: their runs
+        end with what is wrong instead of waiting for ever."""
+        return [info.name for info in self._agents.infos() if info.kind == "remote"]
 
     def _composers(self) -> dict[str, Compose]:
         """How each agent makes its input: the claim's own transaction does it, so that no second one is needed."""

@@ -1,0 +1,275 @@
+"""What an adapter session may do with a run it owns: take it (T2), keep it alive, park it (T8), end it (T10, T11, T17).
+
+Every function but `claim` is given the conversation and the run locked and checked against the run's token
+(`dromos.lifecycle.tokens`). An adapter has no thread here: what its agent said stands in `messages`, and a run that
+goes on with an ended one is told the agent's own session instead of an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from dromos.domain.errors import IdempotencyKeyReused, InvalidTransition
+from dromos.domain.machine import Claim
+from dromos.domain.reasons import Reason, normalize_adapter_failure
+from dromos.domain.requests import decision_json
+from dromos.domain.runs import Fence, Run
+from dromos.domain.statuses import OwnerKind, RequestKind, RunStatus, Verdict
+from dromos.domain.text import clean_text, first_line
+from dromos.lifecycle import finish, owners, reports, requests, tokens
+from dromos.lifecycle.change import Change, Conversation
+from dromos.lifecycle.documents import note_delivered
+from dromos.lifecycle.followups import deliver_steers
+from dromos.lifecycle.tokens import ClaimKey
+from dromos.lifecycle.transition import transition
+from dromos.lifecycle.waiting import open_requests
+from dromos.ports.agent import Decided, Failed, Finished, Parked
+from dromos.ports.store import NOT_NULL, Gt, In, Le, Lt, ReadTx, Row, Table
+from dromos.wire.shapes import run_json
+
+HISTORY_LIMIT = 1000
+"""Messages that a claim tells at most, the newest; all of them are at `GET /v1/conversations/{id}/messages`."""
+
+_IN_HISTORY = {"kind": In(("text", "tool")), "ns": "", "hidden": False, "pending_of": None}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsk:
+    """Who asks for a run, of which agents. `own_first`: those whose last owner was this session before others."""
+
+    user_id: str
+    agents: Sequence[str]
+    session: str
+    own_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClaim:
+    """A run that now belongs to the session, and everything its adapter needs to begin.
+
+    `history` and `progress` are rows of `messages`: what was said before this run's input, and what the run has stored
+    under earlier owners. `input` is None where the run goes on with an ended one.
+    """
+
+    run: Run
+    input: Any
+    history: list[Row]
+    progress: list[Row]
+    decisions: tuple[Decided, ...]
+    session_id: str | None
+    token: str
+    lease_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a sign of life brings back. `stop_in`: seconds until a stop is forced; None where none was accepted."""
+
+    run: Run
+    lease_until: datetime
+    stop_in: float | None
+    steer: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the adapter says the run ended; see `wire.adapter.EndRun`."""
+
+    to: str  # completed | failed | cancelled
+    error_code: str | None = None
+    error_message: str | None = None
+    session_id: str | None = None
+    line: str | None = None
+    answer: Any = None
+
+
+# --- claiming
+def waiting(tx: ReadTx, ask: ClaimAsk) -> bool:
+    """True where a claim would find a run now, unless somebody else is faster. Locks nothing."""
+    where = {"status": RunStatus.QUEUED.value, "agent": In(list(ask.agents)), "user_id": ask.user_id}
+    return any(
+        tx.find(Table.RUNS, {**where, "not_before": due}, columns=("id",), limit=1)
+        for due in (None, Le(tx.now()))
+    )
+
+
+def claim(change: Change, ask: ClaimAsk, key: ClaimKey | None) -> SessionClaim | None:
+    """T2 for one run; None where none waits. The same key again: the same run and token, and no second claim."""
+    if key is not None:
+        row = change.tx.first(Table.RUN_TOKENS, {"claim_key": key.digest})
+        if row is not None:
+            return _claim_again(change, row, key)
+    found = change.tx.claimable(
+        list(ask.agents), 1, user_id=ask.user_id, own_first=ask.session if ask.own_first else None
+    )
+    if not found:
+        return None
+    command = Claim(ask.session, OwnerKind.ADAPTER)
+    run = transition(change, None, found[0], command, facts={"renewed_at": change.now})
+    return _told(change, run, tokens.issue(change, run, ask.session, key))
+
+
+def _claim_again(change: Change, row: Row, key: ClaimKey) -> SessionClaim | None:
+    """The answer to the first one was lost. Where its claim still stands, asking again is a sign of life."""
+    if row["claim_body"] != key.body_sha256:
+        raise IdempotencyKeyReused(
+            "This Idempotency-Key was used for another claim; take a new key for each new claim."
+        )
+    run = change.tx.lock_run(row["run_id"])
+    if run is None:
+        return None
+    if run.epoch == row["epoch"]:
+        _sign_of_life(change, run)
+    return _told(change, run, tokens.unveiled(row, key))
+
+
+def _told(change: Change, run: Run, token: str) -> SessionClaim:
+    trigger = _message(change.tx, run, run.trigger_message_id)
+    anchor = _message(change.tx, run, run.anchor_message_id)
+    goes_on = run.resume_of is not None
+    begins = anchor if goes_on or trigger is None else trigger
+    return SessionClaim(
+        run=run,
+        input=None if goes_on or trigger is None else trigger["content"],
+        history=_history(change.tx, run, begins),
+        progress=[] if anchor is None else _rows(change.tx, run, {"position": Gt(anchor["position"])}),
+        decisions=requests.decided(change.tx, [run.id]).get(run.id, ()),
+        session_id=run.session_id or _session_before(change.tx, run),
+        token=token,
+        lease_until=owners.session_lease(change.tx, change.policy, run),
+    )
+
+
+def _message(tx: ReadTx, run: Run, message_id: str | None) -> Row | None:
+    """`position` and `content`; None where there is no such message."""
+    if message_id is None:
+        return None
+    where = {"conversation_id": run.conversation_id, "id": message_id}
+    rows = tx.find(Table.MESSAGES, where, columns=("position", "content"), limit=1)
+    return rows[0] if rows else None
+
+
+def _rows(tx: ReadTx, run: Run, where: Mapping[str, Any]) -> list[Row]:
+    here = {"conversation_id": run.conversation_id, **_IN_HISTORY, **where}
+    return tx.find(Table.MESSAGES, here, order=("position", "num"))
+
+
+def _history(tx: ReadTx, run: Run, begins: Row | None) -> list[Row]:
+    """The newest messages before `begins`. One that was cut begins with a person's message, so that it stays valid."""
+    if begins is None:
+        return []
+    where = {"conversation_id": run.conversation_id, **_IN_HISTORY, "position": Lt(begins["position"])}
+    rows = tx.find(Table.MESSAGES, where, order=("-position", "-num"), limit=HISTORY_LIMIT)[::-1]
+    if len(rows) == HISTORY_LIMIT:
+        first = next((place for place, row in enumerate(rows) if row["role"] == "user"), len(rows))
+        rows = rows[first:]
+    return rows
+
+
+def _session_before(tx: ReadTx, run: Run) -> str | None:
+    """The agent's own session of the newest run of this agent here that told one."""
+    where = {"conversation_id": run.conversation_id, "agent": run.agent, "session_id": NOT_NULL}
+    earlier = tx.find_runs(where, order=("-created_at", "-id"), limit=1)
+    return earlier[0].session_id if earlier else None
+
+
+# --- keeping it alive
+def _sign_of_life(change: Change, run: Run) -> datetime:
+    """Until when the session has the run now."""
+    change.tx.change(Table.RUNS, {"id": run.id}, {"renewed_at": change.now})
+    return change.now + timedelta(seconds=change.policy.adapter_grace)
+
+
+def renew(change: Change, conversation: Conversation, run: Run, session_id: str | None) -> Renewal:
+    """The run is alive until `lease_until`; a stop and messages to steer by are told."""
+    lease_until = _sign_of_life(change, run)
+    if session_id is not None and session_id != run.session_id:
+        change.tx.change(Table.RUNS, {"id": run.id}, {"session_id": clean_text(session_id)})
+    if run.status is RunStatus.CANCELLING and run.stop is not None:
+        run = note_delivered(change.tx, run)
+        passed = (change.now - run.stop.accepted_at).total_seconds() if run.stop else 0.0
+        return Renewal(run, lease_until, max(0.0, change.policy.stop_deadline - passed), [])
+    steer: list[Row] = []
+    if not reports.has_open_calls(change.tx, run):
+        steer = deliver_steers(change, conversation, run)
+    return Renewal(run, lease_until, None, steer)
+
+
+# --- parking and ending
+def park(change: Change, run: Run, asked: Sequence[Mapping[str, Any]]) -> tuple[Run, list[Row]]:
+    """T8: the questions are open, the session owns the run no more. Entries as `wire.adapter.NewRequest` has them."""
+    if run.status is RunStatus.CANCELLING:
+        raise InvalidTransition(
+            "A stop was accepted for this run; it asks nothing more. End it as `cancelled`.",
+            current={"run": run_json(run)},
+        )
+    _consume_decisions(change, run)
+    approval = any(one["kind"] == RequestKind.APPROVAL for one in asked)
+    reason = Reason.APPROVAL_REQUIRED if approval else Reason.QUESTION_ASKED
+    after = finish.end_attempt(change, _fence(run), Parked(reason, tuple(map(_as_asked, asked))), None)
+    return after, open_requests(change.tx, run.id)
+
+
+def _as_asked(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked in the words of `domain.requests`: the default is a whole decision there."""
+    default = entry.get("default")
+    if default is not None:
+        verdict = default if entry["kind"] == RequestKind.APPROVAL else Verdict.ANSWER.value
+        answer = None if entry["kind"] == RequestKind.APPROVAL else default
+        default = {"decision": verdict, "answer": answer}
+    return {**entry, "default": default}
+
+
+def end(change: Change, conversation: Conversation, run: Run, end: End) -> Run:
+    """T10 or T11; T17 where a stop was accepted: the stop's cause decides then.
+
+    Raises `InvalidTransition` for `cancelled` without a stop.
+    """
+    if end.to == "cancelled" and run.status is not RunStatus.CANCELLING:
+        raise InvalidTransition(
+            "Nobody stopped this run. Report `cancelled` only after a renewal told of a stop; "
+            "else `completed` or `failed`.",
+            current={"run": run_json(run)},
+        )
+    _consume_decisions(change, run)
+    line = first_line(clean_text(end.line or ""))
+    told: Row = {"session_id": end.session_id and clean_text(end.session_id), "line": line}
+    told = {name: value for name, value in told.items() if value}
+    if told:
+        change.tx.change(Table.RUNS, {"id": run.id}, told)
+    match end.to:
+        case "completed":
+            reports.keep_answer(change, conversation, run, end.answer)
+            outcome: Finished | Failed = Finished(line, end.session_id)
+        case "failed":
+            outcome = Failed(*normalize_adapter_failure(end.error_code, end.error_message))
+        case _:
+            return finish.end_stopped(change, _fence(run), forced=False, unknown_calls=(), document=None)
+    return finish.end_attempt(change, _fence(run), outcome, None)
+
+
+def _consume_decisions(change: Change, run: Run) -> None:
+    """The owner went on: what was decided for it has been applied."""
+    told = requests.decided(change.tx, [run.id]).get(run.id, ())
+    if told:
+        requests.consume(change.tx, run, [one.request_id for one in told])
+
+
+def _fence(run: Run) -> Fence:
+    return Fence(run.id, run.epoch, run.conversation_id)
+
+
+def decided_json(one: Decided) -> dict[str, Any]:
+    """A decision as a claim tells it."""
+    return {
+        "request_id": one.request_id,
+        "kind": one.kind,
+        "tool": one.tool,
+        "tool_call_id": one.tool_call_id,
+        "prompt": one.prompt,
+        "arguments": one.arguments,
+        "decision": decision_json(one.decision, one.answer, one.comment),
+    }
