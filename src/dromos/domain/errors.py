@@ -71,6 +71,12 @@ class ConversationBusy(Refusal):
     code = "conversation_busy"
 
 
+class TooManyWaiting(Refusal):
+    """As many messages wait in the conversation as there may be."""
+
+    code = "too_many_waiting"
+
+
 class VersionConflict(Refusal):
     code = "version_conflict"
 

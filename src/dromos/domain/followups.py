@@ -1,4 +1,4 @@
-"""What becomes of the messages that waited for a run, when it ends.
+"""Messages sent while a run is live: what each of them acts as, and what becomes of those that wait when it ends.
 
 After work that was done, or where a newer message took the conversation over, the first one starts the next run.
 After a stop, a failure or a deadline nothing older starts by itself: what was accepted before is held for its
@@ -12,7 +12,18 @@ from dataclasses import dataclass
 
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Run
-from dromos.domain.statuses import RunStatus
+from dromos.domain.statuses import RunStatus, WhenBusy
+
+
+def acts_as(asked: WhenBusy, live: RunStatus, *, can_steer: bool) -> WhenBusy:
+    """What a message that `asked` for something acts as, given the live run's status before it came.
+
+    Only `steer` can become something else: a run that is stopping reads nothing more, and some agents read nothing
+    while they work (`can_steer` False). Such a message waits for the next run as `queue` does.
+    """
+    if asked is WhenBusy.STEER and (live is RunStatus.CANCELLING or not can_steer):
+        return WhenBusy.QUEUE
+    return asked
 
 
 @dataclass(frozen=True, slots=True)

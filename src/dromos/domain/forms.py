@@ -34,8 +34,7 @@ Schema = dict[str, Any]
 
 JSON_TYPES = ["object", "array", "string", "number", "boolean"]
 MOMENT = r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$"
-_JSON_TYPES = ["object", "array", "string", "number", "boolean"]
-MOMENT = re.compile(MOMENT, re.ASCII)
+_MOMENT = re.compile(MOMENT, re.ASCII)
 
 
 class Unfit(ValueError):
@@ -131,13 +130,13 @@ class Moment(Form):
         return {"type": "string", "format": "date-time", "pattern": MOMENT}
 
     def _faults(self, value: Any, path: str, depth: int) -> Iterator[Fault]:
-        if not isinstance(value, str) or not _MOMENT.match(value):
+        if not isinstance(value, str) or not _MOMENT.fullmatch(value):
             yield _wrong(path, "a time such as 2026-11-29T13:46:04Z", self.nullable)
 
     def _conform(self, value: Any, depth: int) -> str:
         if isinstance(value, datetime) and value.tzinfo is not None:
             return moment_text(value)
-        if not isinstance(value, str) or not _MOMENT.match(value):
+        if not isinstance(value, str) or not _MOMENT.fullmatch(value):
             raise Unfit
         return value
 
