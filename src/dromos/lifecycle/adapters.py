@@ -17,7 +17,7 @@ from dromos.domain.machine import Claim
 from dromos.domain.reasons import Reason, normalize_adapter_failure
 from dromos.domain.requests import decision_json
 from dromos.domain.runs import Fence, Run
-from dromos.domain.statuses import OwnerKind, RequestKind, RunStatus, Verdict
+from dromos.domain.statuses import OwnerKind, RequestKind, RequestStatus, RunStatus, Verdict
 from dromos.domain.text import clean_text, first_line
 from dromos.lifecycle import finish, owners, reports, requests, tokens
 from dromos.lifecycle.change import Change, Conversation
@@ -51,7 +51,8 @@ class SessionClaim:
     """A run that now belongs to the session, and everything its adapter needs to begin.
 
     `history` and `progress` are rows of `messages`: what was said before this run's input, and what the run has stored
-    under earlier owners. `input` is None where the run goes on with an ended one.
+    under earlier owners. `input` is None where the run goes on with an ended one. `applied` are decisions that an
+    earlier owner went on from.
     """
 
     run: Run
@@ -59,9 +60,11 @@ class SessionClaim:
     history: list[Row]
     progress: list[Row]
     decisions: tuple[Decided, ...]
+    applied: tuple[Decided, ...]
     session_id: str | None
     token: str
     lease_until: datetime
+    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Renewal:
 
     run: Run
     lease_until: datetime
+    lease_s: float
     stop_in: float | None
     steer: list[Row]
 
@@ -137,9 +141,11 @@ def _told(change: Change, run: Run, token: str) -> SessionClaim:
         history=_history(change.tx, run, begins),
         progress=[] if anchor is None else _rows(change.tx, run, {"position": Gt(anchor["position"])}),
         decisions=requests.decided(change.tx, [run.id]).get(run.id, ()),
+        applied=requests.decided(change.tx, [run.id], RequestStatus.CONSUMED).get(run.id, ()),
         session_id=run.session_id or _session_before(change.tx, run),
         token=token,
         lease_until=owners.session_lease(change.tx, change.policy, run),
+        lease_s=change.policy.adapter_grace,
     )
 
 
@@ -183,19 +189,21 @@ def _sign_of_life(change: Change, run: Run) -> datetime:
     return change.now + timedelta(seconds=change.policy.adapter_grace)
 
 
-def renew(change: Change, conversation: Conversation, run: Run, session_id: str | None) -> Renewal:
-    """The run is alive until `lease_until`; a stop and messages to steer by are told."""
-    lease_until = _sign_of_life(change, run)
+def renew(
+    change: Change, conversation: Conversation, run: Run, session_id: str | None, *, steer: bool = True
+) -> Renewal:
+    """The run is alive until `lease_until`; a stop is told, and with `steer` what came to steer by."""
+    lease_until, lease_s = _sign_of_life(change, run), change.policy.adapter_grace
     if session_id is not None and session_id != run.session_id:
         change.tx.change(Table.RUNS, {"id": run.id}, {"session_id": clean_text(session_id)})
     if run.status is RunStatus.CANCELLING and run.stop is not None:
         run = note_delivered(change.tx, run)
         passed = (change.now - run.stop.accepted_at).total_seconds() if run.stop else 0.0
-        return Renewal(run, lease_until, max(0.0, change.policy.stop_deadline - passed), [])
-    steer: list[Row] = []
-    if not reports.has_open_calls(change.tx, run):
-        steer = deliver_steers(change, conversation, run)
-    return Renewal(run, lease_until, None, steer)
+        return Renewal(run, lease_until, lease_s, max(0.0, change.policy.stop_deadline - passed), [])
+    given: list[Row] = []
+    if steer and not reports.has_open_calls(change.tx, run):
+        given = deliver_steers(change, conversation, run)
+    return Renewal(run, lease_until, lease_s, None, given)
 
 
 # --- parking and ending

@@ -63,11 +63,13 @@ class Outside:
         session_id: str | None,
         encode: Encode,
         key: IdempotencyKey | None,
+        *,
+        steer: bool = True,
     ) -> Answer:
         """`encode` gets a `Renewal`. Only an answer with messages to steer by is stored: nothing else would be lost."""
 
         def effect(change: Change, conversation: Conversation, run: Run) -> Renewal:
-            return adapters.renew(change, conversation, run, session_id)
+            return adapters.renew(change, conversation, run, session_id, steer=steer)
 
         return await self._for(
             "renew", run_id, token, effect, encode, key, keep=lambda told: bool(told.steer)

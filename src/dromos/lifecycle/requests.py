@@ -96,9 +96,12 @@ def _void_replaced(change: Change, run: Run, request_id: str) -> None:
         change.tx.change(Table.REQUESTS, {"id": request_id}, {"status": RequestStatus.VOID.value})
 
 
-def decided(tx: ReadTx, run_ids: Sequence[str]) -> dict[str, tuple[Decided, ...]]:
-    """By run: decisions that no owner has applied yet, in the order the questions were asked."""
-    where = {"run_id": In(list(run_ids)), "status": RequestStatus.DECIDED.value}
+def decided(
+    tx: ReadTx, run_ids: Sequence[str], status: RequestStatus = RequestStatus.DECIDED
+) -> dict[str, tuple[Decided, ...]]:
+    """By run: decisions that no owner has applied yet (or, with `CONSUMED`, those that one has), in the order the
+    questions were asked."""
+    where = {"run_id": In(list(run_ids)), "status": status.value}
     found: dict[str, tuple[Decided, ...]] = {}
     for row in tx.find(Table.REQUESTS, where, order=("opened_at", "id")):
         found[row["run_id"]] = (*found.get(row["run_id"], ()), _decided(row))

@@ -89,6 +89,10 @@ class RenewRun(Strict):
     session_id: ItemId | None = Field(
         None, description="The agent's own session, as soon as it is known: a takeover is told it."
     )
+    steer: StrictBool = Field(
+        True,
+        description="Give out messages to steer by; given out they count as read. False: the agent cannot read now.",
+    )
 
 
 class EndRun(Strict):
@@ -299,10 +303,12 @@ class ClaimedRun(Shape):
     history: list[Message] = Field(description="The conversation before that, oldest first.")
     progress: list[Message] = Field(description="What this run stored already, under earlier owners.")
     decisions: list[Decided]
+    applied: list[Decided] = Field(description="Those that an earlier owner of this run went on from.")
     session_id: str | None = Field(description="The agent's own session, for its resume.")
     token: str = Field(description="Authorises every call for this run. It is told once.")
     epoch: int
     lease_until: str
+    lease_s: float = Field(description="How long the lease is, for whoever has another clock.")
 
 
 class StopOrder(Shape):
@@ -324,6 +330,7 @@ class Renewed(Shape):
     """The lease, and what the adapter has to know."""
 
     lease_until: str
+    lease_s: float
     stop: StopOrder | None
     steer: list[SteerMessage]
 
@@ -360,13 +367,16 @@ ADAPTER_EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
         "history": [],
         "progress": [],
         "decisions": [],
+        "applied": [],
         "session_id": None,
         "token": "drt_q1f0yqJx3o9d3kq8m2Zr0m1Xl1cM5oVtq0b8mPzC2uE",
         "epoch": 1,
         "lease_until": _LEASE_UNTIL,
+        "lease_s": 30.0,
     },
     Renewed: {
         "lease_until": _LEASE_UNTIL,
+        "lease_s": 30.0,
         "stop": {"cause": "cancel_requested", "by": "user", "deadline_s": 14.2},
         "steer": [],
     },
