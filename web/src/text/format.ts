@@ -23,8 +23,12 @@ export function took(ms: number): string {
   return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : span(ms);
 }
 
-export function clock(iso: string): string {
-  return new Date(iso).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+/** A time of day; with `now`, a time on another day also says which day. */
+export function clock(iso: string, now?: number): string {
+  const date = new Date(iso);
+  const time = date.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  if (now === undefined || date.toDateString() === new Date(now).toDateString()) return time;
+  return `${date.toLocaleDateString(undefined, { day: "numeric", month: "short" })} ${time}`;
 }
 
 /** Money that is known. An unknown price is null and shows nothing; it is never shown as zero. */
@@ -42,8 +46,19 @@ export function count(n: number, one: string, many = `${one}s`): string {
 }
 
 export function tokens(n: number): string {
-  if (n < 1000) return count(n, "token");
-  return n < 1_000_000 ? `${(n / 1000).toFixed(1)}k tokens` : `${(n / 1_000_000).toFixed(1)}M tokens`;
+  return n < 1000 ? count(n, "token") : `${shortTokens(n)} tokens`;
+}
+
+/** A count of tokens as `812`, `18.2k`, `1.3M`. */
+export function shortTokens(n: number): string {
+  if (n < 1000) return String(n);
+  return n < 1_000_000 ? `${(n / 1000).toFixed(1)}k` : `${(n / 1_000_000).toFixed(1)}M`;
+}
+
+/** `1st`, `2nd`, `3rd`, `11th`. */
+export function ordinal(n: number): string {
+  const teen = n % 100 > 10 && n % 100 < 14;
+  return `${n}${(teen ? undefined : { 1: "st", 2: "nd", 3: "rd" }[n % 10]) ?? "th"}`;
 }
 
 /** The heading under which a day is listed: Today, Yesterday, a weekday of this week, else the date. */

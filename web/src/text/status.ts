@@ -1,17 +1,19 @@
 // What a run's one line says: glyph, word, what now or why it waits and until when. Pure, from the server's
 // fields only; a status is never guessed from time or silence. `now` is the server's clock in ms.
 
-import type { Current, Run, RunDocument, RunStatus, Usage } from "../wire/types";
+import type { Current, Request, Run, RunDocument, RunStatus, Usage } from "../wire/types";
 import { LIVE } from "../wire/types";
-import { clock, count, rough, span, tokens } from "./format";
+import { preview } from "./arguments";
+import { clock, count, ordinal, rough, shortTokens, span, tokens } from "./format";
+import { known } from "./known";
 import { visibleText } from "./visible";
 
 export type Tone = "run" | "ask" | "bad" | "ok" | "stop" | "calm";
 
 export interface Line {
   tone: Tone; glyph: string; word: string;
-  /** A name to set apart (a tool, a call), then the rest of the sentence. */
-  strong: string | null; what: string;
+  /** The sentence behind the word: its begin, a name to set apart (a tool, a call), and the rest. */
+  lead: string; strong: string | null; what: string;
   pulse: boolean;
 }
 
@@ -19,9 +21,16 @@ export const isLive = (status: RunStatus): boolean => LIVE.includes(status);
 
 const at = (iso: string | null | undefined): number | null => (iso ? Date.parse(iso) : null);
 const since = (iso: string | null | undefined, now: number): string | null => (iso ? rough(now - Date.parse(iso)) : null);
-const line = (tone: Tone, glyph: string, word: string, what = "", strong: string | null = null, pulse = false): Line => ({
-  tone, glyph, word, what, strong: strong === null ? null : visibleText(strong), pulse,
-});
+
+interface Said { lead?: string; strong?: string | null; what?: string; pulse?: boolean }
+
+const line = (tone: Tone, glyph: string, word: string, said: string | Said = ""): Line => {
+  const { lead = "", strong = null, what = "", pulse = false } = typeof said === "string" ? { what: said } : said;
+  return { tone, glyph, word, lead, strong: strong === null ? null : visibleText(strong), what, pulse };
+};
+
+/** The sentence of a line without its word, for places that hold one string. */
+export const sentence = ({ lead, strong, what }: Line): string => [lead, strong, what].filter(Boolean).join(" ");
 
 /** A run as the lists give it, in the shape the line is made of. It says nothing about what the run does inside. */
 export function documentOf(run: Run): RunDocument {
@@ -38,31 +47,36 @@ export function describe(doc: RunDocument, now: number): Line {
   switch (doc.status) {
     case "queued": return queued(doc, now);
     case "running": return running(doc, now);
-    case "waiting_input": return needsYou(doc);
+    case "waiting_input": return needsYou(doc, now);
     case "cancelling": return stopping(doc, now);
     case "completed": return line("ok", "✓", "Done", unmarked(doc.line ?? ""));
     case "cancelled": return line("stop", "■", "Stopped", join(stopper(doc), unknownCalls(doc)));
     case "failed": return line("bad", "✕", "Failed", join(failure(doc), "nothing is lost"));
-    case "interrupted": return line("stop", "‖", "Interrupted", join(INTERRUPTED[doc.reason] ?? words(doc.reason), unknownCalls(doc)));
-    case "expired": return line("stop", "⊘", "Expired", EXPIRED[doc.reason] ?? words(doc.reason));
+    case "interrupted": return line("stop", "‖", "Interrupted", join(known(INTERRUPTED, doc.reason) ?? words(doc.reason), unknownCalls(doc)));
+    case "expired": return line("stop", "⊘", "Expired", known(EXPIRED, doc.reason) ?? words(doc.reason));
   }
 }
 
 function queued(doc: RunDocument, now: number): Line {
   const wait = doc.wait;
   const until = at(wait?.until);
-  const left = until !== null && until > now ? until - now : null;
-  const when = left === null ? "" : left < 120_000 ? `in ${rough(left)}` : `at ${clock(wait?.until ?? "")}`;
+  const when = until !== null && until > now ? moment(until, now) : "";
+  const place = wait?.place ? `${ordinal(wait.place)} in line` : null;
   if (wait?.reason === "rate_limited" || doc.reason === "rate_limited") {
     return line("run", "●", "Rate limited", join(when ? `model answers again ${when}` : "the model asked for a pause", tries(doc)));
   }
-  if (doc.reason === "owner_lost") return line("calm", "◌", "Queued", join("its worker was lost, nothing else is", when && `goes on ${when}`));
-  if (doc.reason === "drained") return line("calm", "◌", "Queued", "the server is restarting · goes on by itself");
+  const again = when && `goes on ${when}`;
+  switch (doc.reason) {
+    case "owner_lost": return line("calm", "◌", "Queued", join("its worker was lost, nothing else is", again));
+    case "drained": return line("calm", "◌", "Queued", "the server is restarting · goes on by itself");
+    case "stalled": return line("calm", "◌", "Queued", join("nothing had moved for too long", when && `tries again ${when}`, tries(doc)));
+  }
   if (wait?.reason === "backoff" || doc.reason === "retry_backoff") {
     return line("calm", "◌", "Queued", join(when ? `tries again ${when}` : "tries again soon", tries(doc)));
   }
-  if (wait?.reason === "capacity") return line("calm", "◌", "Queued", "all workers are busy");
-  return line("calm", "◌", "Queued", "waiting for a free worker");
+  if (wait?.reason === "capacity") return line("calm", "◌", "Queued", join("all workers are busy", place));
+  const decided = doc.reason === "decision_recorded" ? "decided" : doc.reason === "default_decision" ? "nobody answered, the default counts" : null;
+  return line("calm", "◌", "Queued", join(decided, "waiting for a free worker", place));
 }
 
 function running(doc: RunDocument, now: number): Line {
@@ -75,39 +89,56 @@ function running(doc: RunDocument, now: number): Line {
   const next = at(doc.retries?.last?.next_at);
   if (next !== null && next > now) {
     const limited = doc.retries?.last?.code === "MODEL_RATE_LIMITED";
-    const what = limited ? `model answers again in ${rough(next - now)}` : `tries again in ${rough(next - now)}`;
+    const what = limited ? `model answers again ${moment(next, now)}` : `tries again ${moment(next, now)}`;
     return line("run", "●", limited ? "Rate limited" : "Retrying", join(what, tries(doc)));
   }
   const current = doc.current ?? null;
   if (doc.stall) {
-    const silent = `silent for ${rough(now - Date.parse(doc.stall.since))}`;
+    const what = `silent for ${rough(now - Date.parse(doc.stall.since))}`;
     return doc.stall.kind === "tool"
-      ? line("ask", "●", "Tool silent", silent, current?.name ?? null)
-      : line("ask", "●", "Model slow", silent, doc.model ?? null);
+      ? line("ask", "◔", "Tool silent", { strong: current?.name ?? null, what })
+      : line("ask", "◔", "Model slow", { strong: doc.model || null, what });
   }
-  if (!current) return line("run", "●", "Running", "starting", null, true);
+  if (!current) return line("run", "●", "Running", { what: "starting", pulse: true });
   if (current.kind === "model") {
-    return line("run", "●", "Running", doc.text?.content ? "is answering" : "is reading", modelName(doc, current), true);
+    return line("run", "●", "Running", { strong: modelName(doc, current), what: doc.text?.content ? "is answering" : "is reading", pulse: true });
   }
-  return line("run", "●", "Running", progress(current), current.name, true);
+  return line("run", "●", "Running", { strong: current.name, what: progress(current), pulse: true });
 }
 
-function needsYou(doc: RunDocument): Line {
-  const request = doc.requests[0];
-  const more = doc.requests.length > 1 ? `${doc.requests.length - 1} more` : null;
+function needsYou(doc: RunDocument, now: number): Line {
+  const [request, ...others] = doc.requests;
   if (!request) return line("ask", "▲", "Needs you", reasonWords(doc.reason));
-  if (request.kind === "approval") return line("ask", "▲", "Needs you", join("to approve", more), request.tool ?? null);
-  if (request.kind === "question") return line("ask", "▲", "Needs you", join(visibleText(request.prompt ?? "a question"), more));
-  return line("ask", "▲", "Needs you", join("outcome unknown", more), request.tool ?? null);
+  const more = others.length > 0 ? `${others.length} more` : null;
+  const asked = asks(request);
+  const first = doc.requests.map((r) => at(r.expires_at)).filter((t) => t !== null).sort((a, b) => a - b)[0];
+  const until = first === undefined ? null : expiry(first, now);
+  const rest = join(more, until);
+  return line("ask", "▲", "Needs you", { ...asked, what: asked.strong && !asked.what && rest ? `· ${rest}` : join(asked.what, rest) });
+}
+
+/** Until when an answer counts: `until 14:05`, `90 s left`. The server alone ends it; the page only reads the clock. */
+export function expiry(until: number, now: number): string {
+  if (until <= now) return "its time is over";
+  return until - now < 120_000 ? `${rough(until - now)} left` : `until ${clock(new Date(until).toISOString(), now)}`;
+}
+
+/** What a request asks for, as the pieces of a line. */
+export function asks(request: Request): { lead: string; strong: string | null; what: string } {
+  if (request.kind === "approval") return { lead: "approve", strong: request.tool ?? request.prompt ?? "what is shown", what: "" };
+  if (request.kind === "question") return { lead: "", strong: null, what: visibleText(request.prompt || "a question") };
+  return { lead: "outcome of", strong: request.tool ?? "a call", what: "unknown" };
 }
 
 function stopping(doc: RunDocument, now: number): Line {
-  const wait = doc.stop?.waiting_for;
-  if (!wait) return line("stop", "◧", "Stopping", STOPPING[doc.stop?.cause ?? ""] ?? "closing what is open");
+  const stop = doc.stop;
+  const cause = known(STOPPING, stop?.cause) ?? null;
+  const wait = stop?.waiting_for;
+  if (!wait) return line("stop", "◧", "Stopping", join(cause, stop && !stop.delivered_at ? "accepted, on its way to the worker" : "closing what is open"));
   const start = at(wait.since);
   const end = at(wait.until);
   const how = start !== null && end !== null ? `, ${rough(Math.min(now, end) - start)} of ${rough(end - start)}` : "";
-  return line("stop", "◧", "Stopping", `to finish${how}`, `waiting for ${wait.tool}`);
+  return line("stop", "◧", "Stopping", { lead: cause ? `${cause} · waiting for` : "waiting for", strong: wait.tool, what: `to finish${how}` });
 }
 
 /** How long it has run (or waited, or took), as `1:42`. */
@@ -116,9 +147,11 @@ export function elapsed(doc: RunDocument, now: number): string {
   return span((doc.finished_at ? Date.parse(doc.finished_at) : now) - Date.parse(from));
 }
 
-export function contextPercent(doc: RunDocument): string | null {
-  const percent = doc.context?.percent;
-  return percent === null || percent === undefined ? null : `ctx ${Math.round(percent)} %`;
+/** How full the model's context is; where its limit is not known, how much is used. */
+export function contextUse(doc: RunDocument): string | null {
+  const { percent, used } = doc.context ?? {};
+  if (percent !== null && percent !== undefined) return `ctx ${Math.round(percent)} %`;
+  return used ? `ctx ${shortTokens(used)}` : null;
 }
 
 export function usedTokens(usage: Usage | null | undefined): string | null {
@@ -129,7 +162,7 @@ export function usedTokens(usage: Usage | null | undefined): string | null {
 /** The error in a few words; where its code is not known, in the server's. */
 function failure(doc: RunDocument): string {
   const code = typeof doc.error === "object" ? doc.error?.code : undefined;
-  return FAILED[code ?? ""] ?? (errorText(doc) ?? doc.line ?? "").replace(/\.$/, "");
+  return known(FAILED, code) ?? (errorText(doc) ?? doc.line ?? "").replace(/\.$/, "");
 }
 
 /** The error in the server's words, which say the cure. */
@@ -148,7 +181,7 @@ export function unmarked(text: string): string {
 function progress(current: Current): string {
   const done = current.progress;
   const part = done && done.total ? `${done.value} of ${done.total}` : "";
-  return visibleText(done?.message || current.summary || part);
+  return visibleText(done?.message || part || preview(current.summary));
 }
 
 function modelName(doc: RunDocument, current: Current): string {
@@ -160,15 +193,38 @@ function tries(doc: RunDocument): string | null {
   return last?.attempt && last.of_attempts ? `attempt ${last.attempt} of ${last.of_attempts}` : null;
 }
 
-function stopper(doc: RunDocument): string {
-  const after = doc.stop?.outcome === "after_work_done" ? "after its work was done" : null;
-  const by = doc.reason === "cancelled_by_admin" ? "by an administrator" : doc.reason === "cancelled_by_parent" ? "with its parent run" : "by you";
-  return join(by, after);
+/** How often something was tried again, and why the last time. */
+export function retriesText(doc: RunDocument): string | null {
+  const { count: n, last } = doc.retries ?? { count: 0 };
+  if (!n) return null;
+  const why = last?.code ? ` (${known(RETRIED, last.code) ?? visibleText(words(last.code.toLowerCase()))})` : "";
+  const of = visibleText(last?.of || "model");
+  return `${count(n, `${of} retry`, `${of} retries`)}${why}`;
 }
+
+const RETRIED: Record<string, string> = {
+  MODEL_RATE_LIMITED: "rate limited", MODEL_UNAVAILABLE: "not reachable", MODEL_BAD_RESPONSE: "broken answer", STALLED: "silent",
+};
+
+/** By whom, and when in its work. */
+function stopper(doc: RunDocument): string {
+  const who = doc.stop?.by ?? doc.reason.replace("cancelled_by_", "");
+  const by = known(STOPPERS, who) ?? (who === "cancel_requested" ? "by you" : `by ${visibleText(who)}`);
+  const said = doc.usage?.output;
+  if (doc.stop?.outcome === "after_work_done") return `${by}, after its work was done`;
+  return said ? `${by}, after ${tokens(said)}` : by;
+}
+
+const STOPPERS: Record<string, string> = { user: "by you", admin: "by an administrator", parent: "with its parent run" };
 
 function unknownCalls(doc: RunDocument): string | null {
   const n = doc.stop?.unknown_calls?.length ?? 0;
   return n > 0 ? `${count(n, "call")} may have happened` : null;
+}
+
+/** A moment ahead: soon as a span, later as a time of day (and a day, where it is not today). */
+function moment(until: number, now: number): string {
+  return until - now < 120_000 ? `in ${rough(until - now)}` : `at ${clock(new Date(until).toISOString(), now)}`;
 }
 
 const INTERRUPTED: Record<string, string> = {

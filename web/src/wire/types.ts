@@ -76,12 +76,15 @@ export interface Request {
 /** What a person says to a request (`app.decide(request, decision)`). */
 export interface Decision { decision: Verdict; answer?: unknown; comment?: string }
 
-/** What became of it: the request as the server has it (decided by someone else, perhaps), or why nothing came. */
-export interface Decided { request: Request | null; problem: string | null }
+/**
+ * What became of it: the request as the server has it (decided by someone else, perhaps), or why nothing came, with the
+ * faults of the answer by their path, such as `/answer/due`.
+ */
+export interface Decided { request: Request | null; problem: string | null; faults?: { path: string; message: string }[] }
 
 export interface Step {
   id: string; kind: "model" | "tool" | "step"; name: string; status: string;
-  summary?: string | null; started_at?: string | null; ms?: number | null;
+  summary?: string | null; started_at?: string | null; ms?: number | null; usage?: Usage | null;
 }
 
 export interface Current {
@@ -108,6 +111,7 @@ export interface RunDocument {
   created_at: string; started_at: string | null; finished_at: string | null; attempt: number; crashes: number;
   owner?: { kind: string; seen_at?: string | null; takeover_at?: string | null } | null;
   wait: Wait | null; stop: Stop | null; requests: Request[]; followups: Followup[]; cost?: Cost | null;
+  backend_policy?: { models?: string[] | null; providers?: string[] | null } | null;
   model?: string | null; activity_at?: string | null;
   stall?: { since: string; kind: "model" | "tool" } | null;
   context?: { used?: number | null; limit?: number | null; percent?: number | null } | null;
