@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dromos.domain.runs import Run
 from dromos.domain.statuses import LIVE
 from dromos.lifecycle import read
+from dromos.lifecycle.contract import Policy
+from dromos.lifecycle.owners import owners_json
 from dromos.ports.store import Gt, In, ReadTx, Table
-from dromos.wire.shapes import moment, request_json, run_json
+from dromos.wire.shapes import request_json, run_json
 
 Json = dict[str, Any]
 
@@ -31,29 +32,35 @@ class Page:
 class Overview:
     """Everything that stands beside the open conversation. Events behind `seq` go on from exactly here.
 
-    `unseen` counts the conversations in which a question was put or a run ended that no device has shown yet.
+    `also` are the conversations of the runs and requests that the page of conversations does not hold. `unseen` counts
+    the conversations in which a question was put or a run ended that no device has shown yet.
     """
 
     seq: int
     conversations: Page
+    also: list[Json]
     unseen: int
     runs: Page
     requests: Page
 
 
-def overview(tx: ReadTx, user_id: str, limit: int) -> Overview:
+def overview(tx: ReadTx, user_id: str, limit: int, policy: Policy) -> Overview:
     """The newest `limit` conversations, the newest `limit` live runs, the oldest `limit` open questions."""
     conversations = Page(*read.conversations(tx, user_id, limit, None))
-    runs = Page(*listed_runs(tx, user_id, tuple(LIVE), None, limit, None))
-    asked = read.open_requests(tx, user_id)
-    more = str(limit) if len(asked) > limit else None
+    runs = Page(*listed_runs(tx, user_id, tuple(LIVE), None, limit, None, policy))
+    asked, more = read.requests(tx, user_id, limit, None)
+    requests = Page([request_json(row) for row in asked], more)
+    named = {item["conversation_id"] for part in (runs, requests) for item in part.items}
+    beside = sorted(named - {item["id"] for item in conversations.items})
+    rows = tx.find(Table.CONVERSATIONS, {"id": In(beside), "state": "open"}) if beside else []
     user = tx.first(Table.USERS, {"id": user_id})
     return Overview(
         seq=user["last_seq"] if user else 0,
         conversations=conversations,
+        also=read.conversation_lines(tx, user_id, rows) if rows else [],
         unseen=tx.count(Table.CONVERSATIONS, {"user_id": user_id, "state": "open", "unseen_seq": Gt(0)}),
         runs=runs,
-        requests=Page([request_json(row) for row in asked[:limit]], more),
+        requests=requests,
     )
 
 
@@ -64,23 +71,9 @@ def listed_runs(
     conversation_id: str | None,
     limit: int,
     cursor: str | None,
+    policy: Policy,
 ) -> tuple[list[Json], str | None]:
     """A page of runs as the list shows them: `owner` says who has the run now and when that one was last seen."""
     runs, more = read.runs(tx, user_id, statuses, conversation_id, limit, cursor)
-    owners = _owners(tx, runs)
-    return [run_json(run) | {"owner": owners.get(run.owner_id or "")} for run in runs], more
-
-
-def _owners(tx: ReadTx, runs: Sequence[Run]) -> dict[str, Json]:
-    kinds = {run.owner_id: run.owner_kind for run in runs if run.owner_id is not None}
-    if not kinds:
-        return {}
-    leases = {row["owner_id"]: row for row in tx.find(Table.LEASES, {"owner_id": In(sorted(kinds))})}
-    return {
-        owner_id: {
-            "kind": kind,
-            "seen_at": moment(leases.get(owner_id, {}).get("renewed_at")),
-            "takeover_at": moment(leases.get(owner_id, {}).get("lease_until")),
-        }
-        for owner_id, kind in kinds.items()
-    }
+    owners = owners_json(tx, policy, runs)
+    return [run_json(run) | {"owner": owners.get(run.id)} for run in runs], more

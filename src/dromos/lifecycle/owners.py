@@ -9,14 +9,17 @@ found. That lease counts from the run's last renewal, or from when a server was 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from dromos.domain.runs import Run
 from dromos.domain.statuses import OwnerKind
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Policy
-from dromos.ports.store import Ne, ReadTx, Row, Table
+from dromos.ports.store import In, Ne, ReadTx, Row, Table
 from dromos.ports.wakeup import WORK
+from dromos.wire.shapes import moment
 
 
 def register_owner(change: Change, owner_id: str, kind: str, host: str, pid: int, ttl: float | None) -> None:
@@ -70,6 +73,27 @@ def sessions_until(tx: ReadTx, policy: Policy) -> datetime | None:
     until = tx.now() - timedelta(seconds=policy.adapter_grace)
     since = serving_since(tx)
     return None if since is not None and since > until else until
+
+
+def owners_json(tx: ReadTx, policy: Policy, runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
+    """By run: who has it, when that one was last seen, and when it is taken over if nothing more is heard.
+
+    Times by the database's clock, as texts; None where the data folder's lock is the proof of life.
+    """
+    owned = [run for run in runs if run.owner_id is not None]
+    workers = sorted({str(run.owner_id) for run in owned if run.owner_kind is not OwnerKind.ADAPTER})
+    leases = {row["owner_id"]: row for row in tx.find(Table.LEASES, {"owner_id": In(workers)}) if workers}
+    out: dict[str, dict[str, Any]] = {}
+    for run in owned:
+        seen: datetime | None = run.renewed_at
+        until: datetime | None = None
+        if run.owner_kind is OwnerKind.ADAPTER:
+            until = session_lease(tx, policy, run)
+        else:
+            lease = leases.get(str(run.owner_id), {})
+            seen, until = lease.get("renewed_at"), lease.get("lease_until")
+        out[run.id] = {"kind": run.owner_kind, "seen_at": moment(seen), "takeover_at": moment(until)}
+    return out
 
 
 def has_live_owner(tx: ReadTx, policy: Policy, run: Run) -> bool:

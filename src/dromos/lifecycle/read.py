@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from dromos.domain.errors import Invalid
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import LIVE, OWNED, OwnerKind, RequestStatus, RunStatus
-from dromos.lifecycle.contract import ConversationView, EventPage, Figures
+from dromos.lifecycle.contract import ConversationView, EventPage, Figures, Policy
 from dromos.lifecycle.delete import ERASED
-from dromos.lifecycle.owners import is_valid
+from dromos.lifecycle.owners import is_valid, owners_json
 from dromos.lifecycle.resume import continuation
 from dromos.lifecycle.scope import no_such, own_conversation, own_run
 from dromos.lifecycle.waiting import open_followups
@@ -19,7 +19,6 @@ from dromos.ports.store import Gt, In, Lt, Ne, ReadTx, Row, Table
 from dromos.wire.shapes import (
     conversation_json,
     followup_json,
-    moment,
     request_json,
     run_json,
     server_part,
@@ -180,20 +179,12 @@ def run_events(tx: ReadTx, user_id: str, run_id: str) -> list[Row]:
     return tx.find(Table.EVENTS, {"run_id": run_id, "user_id": user_id}, order=("seq",))
 
 
-def document(tx: ReadTx, user_id: str, run_id: str) -> tuple[Run, dict[str, Any], Row | None]:
+def document(tx: ReadTx, user_id: str, run_id: str, policy: Policy) -> tuple[Run, dict[str, Any], Row | None]:
     run = own_run(tx, user_id, run_id)
     requests = [request_json(row) for row in requests_of(tx, run_id)]
     followups = [followup_json(row) for row in open_followups(tx, run.conversation_id)]
-    part = server_part(run_json(run), requests, followups, _owner(tx, run))
+    part = server_part(run_json(run), requests, followups, owners_json(tx, policy, [run]).get(run.id))
     return run, part, tx.first(Table.RUN_DOCUMENTS, {"run_id": run_id})
-
-
-def _owner(tx: ReadTx, run: Run) -> dict[str, Any] | None:
-    if run.owner_id is None:
-        return None
-    lease = tx.first(Table.LEASES, {"owner_id": run.owner_id}) or {}
-    seen, until = moment(lease.get("renewed_at")), moment(lease.get("lease_until"))
-    return {"kind": run.owner_kind, "seen_at": seen, "takeover_at": until}
 
 
 def events_after(tx: ReadTx, user_id: str, cursor: int | None, limit: int) -> EventPage:

@@ -383,7 +383,7 @@ class Lifecycle:
 
     # --- reads
     async def overview(self, user_id: str, limit: int) -> Overview:
-        return await self.store.read(lambda tx: overview.overview(tx, user_id, limit))
+        return await self.store.read(lambda tx: overview.overview(tx, user_id, limit, self.policy))
 
     async def conversations(
         self, user_id: str, limit: int, cursor: str | None, *, unseen: bool = False
@@ -423,7 +423,9 @@ class Lifecycle:
     ) -> tuple[list[dict[str, Any]], str | None]:
         """As `runs`, in the form they are sent, each with its owner."""
         return await self.store.read(
-            lambda tx: overview.listed_runs(tx, user_id, statuses, conversation_id, limit, cursor)
+            lambda tx: overview.listed_runs(
+                tx, user_id, statuses, conversation_id, limit, cursor, self.policy
+            )
         )
 
     async def run_steps(self, user_id: str, run_id: str) -> list[Row]:
@@ -437,7 +439,7 @@ class Lifecycle:
 
     async def document(self, user_id: str, run_id: str) -> tuple[Run, dict[str, Any], Row | None]:
         """The run, its server part, and the saved content row (None: nothing saved yet)."""
-        return await self.store.read(lambda tx: read.document(tx, user_id, run_id))
+        return await self.store.read(lambda tx: read.document(tx, user_id, run_id, self.policy))
 
     async def events_after(self, user_id: str, cursor: int | None, limit: int) -> EventPage:
         return await self.store.read(lambda tx: read.events_after(tx, user_id, cursor, limit))
