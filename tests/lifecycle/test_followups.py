@@ -8,12 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dromos.domain.errors import NotFound, VersionConflict
+from dromos.domain.errors import LeaseLost, NotFound, TooManyWaiting, VersionConflict
 from dromos.domain.reasons import ErrorCode
+from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import RunStatus, WhenBusy
-from dromos.lifecycle.contract import Answer, Posted
-from dromos.ports.agent import Failed, Finished, Outcome
-from dromos.ports.store import Row, Table
+from dromos.lifecycle.contract import AgentPolicy, Answer, Policy, Posted, RunOptions
+from dromos.ports.agent import Drained, Failed, Finished, Outcome, Take
+from dromos.ports.store import Row, Store, Table, Tx
+from dromos.ports.wakeup import user_topic
 from tests.lifecycle.world import USER, Engine, World, check_invariants
 
 
@@ -22,14 +24,14 @@ async def statuses(world: World, conversation_id: str) -> dict[str, str]:
     return {row["content"]: row["status"] for row in rows}
 
 
-async def send(world: World, followup_id: str) -> Posted:
+async def send(world: World, followup_id: str, version: int | None = None) -> Posted:
     out: list[Posted] = []
 
     def encode(posted: Posted) -> tuple[int, str]:
         out.append(posted)
         return 201, "{}"
 
-    answer = await world.lifecycle.send_followup(USER, followup_id, "assistant", encode, None)
+    answer = await world.lifecycle.send_followup(USER, followup_id, "assistant", encode, None, version)
     assert isinstance(answer, Answer)
     return out[-1]
 
@@ -92,13 +94,38 @@ async def test_a_message_accepted_while_the_run_stops_starts_the_next_one_and_th
     await world.post("before", conversation_id)
     await world.cancel(claimed.run.id)
     await world.post("during", conversation_id)
-    await world.post("during too", conversation_id, when_busy=WhenBusy.INTERRUPT)
+    await world.post("during too", conversation_id)
     await world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
     assert await statuses(world, conversation_id) == {
         "before": "held",
         "during": "applied",
         "during too": "waiting",
     }
+    await check_invariants(world)
+
+
+@pytest.mark.parametrize("cause", ["a person's stop", "an earlier interruption"])
+async def test_a_message_that_interrupts_a_run_which_stops_already_goes_before_what_waits(
+    world: World, cause: str
+) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    if cause == "a person's stop":
+        await world.cancel(claimed.run.id)
+        await world.post("first", conversation_id)
+    else:
+        await world.post("first", conversation_id, when_busy=WhenBusy.INTERRUPT)
+    await world.post("last", conversation_id)
+    urgent = await world.post("urgent", conversation_id, when_busy=WhenBusy.INTERRUPT)
+    assert urgent.followup is not None and urgent.followup["when_busy"] == "interrupt"
+    await world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
+    assert await statuses(world, conversation_id) == {
+        "urgent": "applied",
+        "first": "waiting",
+        "last": "waiting",
+    }
+    view = await world.lifecycle.conversation(USER, conversation_id)
+    assert [row["content"] for row in view.followups] == ["first", "last"]
     await check_invariants(world)
 
 
@@ -126,7 +153,10 @@ async def test_a_held_message_sent_while_a_run_is_live_waits_behind_the_others(w
     await world.cancel(posted.run.id)
     await world.post("new", conversation_id)
     await world.post("newer", conversation_id)
-    sent = await send(world, (await followup(world, "old"))["id"])
+    old = await followup(world, "old")
+    with pytest.raises(VersionConflict):
+        await send(world, old["id"], old["version"] - 1)
+    sent = await send(world, old["id"], old["version"])
     assert sent.run is None
     order = []
     for _ in range(3):
@@ -164,6 +194,69 @@ async def test_an_edit_names_the_version_it_saw(world: World) -> None:
     await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
     with pytest.raises(VersionConflict, match="applied already"):
         await world.lifecycle.change_followup(USER, row["id"], 3, content="too late")
+
+
+async def test_every_text_that_a_waiting_message_had_is_kept(world: World) -> None:
+    claimed = await world.begin_run("one")
+    posted = await world.post("two", claimed.run.conversation_id)
+    assert posted.followup is not None
+    followup_id = posted.followup["id"]
+    await world.lifecycle.change_followup(USER, followup_id, 1, content="two, better")
+    await world.lifecycle.change_followup(USER, followup_id, 2, position=0)
+    with pytest.raises(VersionConflict):
+        await world.lifecycle.change_followup(USER, followup_id, 1, content="lost")
+    await world.lifecycle.change_followup(USER, followup_id, 3, content={"at": "last"})
+    await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    row, revisions = await world.lifecycle.followup(USER, followup_id)
+    assert row["status"] == "applied"
+    assert [(one["num"], one["content"], one["author_id"]) for one in revisions] == [
+        (1, "two", USER),
+        (2, "two, better", USER),
+        (3, {"at": "last"}, USER),
+    ]
+    # what was sent is as it was at that moment; no patch of a run's document ever is a revision of its anchor
+    texts = [
+        one["content"] for one in await world.history(claimed.run.conversation_id) if one["kind"] == "text"
+    ]
+    assert texts == ["one", {"at": "last"}]
+    assert len(await world.rows(Table.MESSAGE_REVISIONS)) == 3
+
+
+async def test_passing_waiting_messages_on_tells_of_them_once_and_leaves_them_editable(world: World) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    for text in ("a", "b", "c"):
+        await world.post(text, conversation_id)
+    before = await followup(world, "c")
+    count = len(await world.events())
+    await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    told = (await world.events())[count:]
+    assert [one["payload"]["followup"]["content"] for one in told if one["type"] == "followup.changed"] == [
+        "a"
+    ]
+    (start,) = [
+        one for one in told if one["type"] == "run.status" and one["payload"]["run"]["status"] == "queued"
+    ]
+    waiting = start["payload"]["followups"]
+    assert [one["content"] for one in waiting] == ["b", "c"]
+    assert {one["run_id"] for one in waiting} == {start["run_id"]}
+    edited = await world.lifecycle.change_followup(USER, before["id"], before["version"], content="c, better")
+    assert (edited["run_id"], edited["version"]) == (start["run_id"], before["version"] + 1)
+
+
+async def test_as_many_messages_wait_as_the_limit_lets(store: Store) -> None:
+    world = await World(store, Policy(waiting_limit=2)).begin()
+    claimed = await world.begin_run("zero")
+    conversation_id = claimed.run.conversation_id
+    await world.post("one", conversation_id)
+    await world.post("two", conversation_id)
+    for mode in (WhenBusy.QUEUE, WhenBusy.INTERRUPT, WhenBusy.STEER):
+        with pytest.raises(TooManyWaiting, match="discard some"):
+            await world.post("three", conversation_id, when_busy=mode)
+    assert (await world.run(claimed.run.id)).status is RunStatus.RUNNING
+    await world.lifecycle.discard_followup(USER, (await followup(world, "one"))["id"])
+    await world.post("three", conversation_id)
+    await check_invariants(world)
 
 
 async def test_messages_that_wait_can_be_put_in_another_order(world: World) -> None:
@@ -244,6 +337,149 @@ async def test_a_stop_pressed_meanwhile_holds_the_superseding_message_too(world:
     await world.post("after", conversation_id)
     await world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
     assert await statuses(world, conversation_id) == {"urgent": "held", "also": "held", "after": "applied"}
+    await check_invariants(world)
+
+
+# --- steering
+
+
+async def taken(world: World, fence: Fence) -> list[str]:
+    return [one.content for one in await world.lifecycle.steering(fence).take()]
+
+
+async def test_a_message_that_steers_is_read_by_the_live_run_once_and_stands_in_its_history(
+    world: World,
+) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    engine = Engine(world, claimed)
+    await engine.enter()
+    await world.post("later", conversation_id)
+    for text in ("left", "right"):
+        posted = await world.post(text, conversation_id, when_busy=WhenBusy.STEER)
+        assert posted.followup is not None and posted.followup["when_busy"] == "steer"
+    world.wakeups.topics.clear()
+    assert await taken(world, claimed.fence) == ["left", "right"]
+    assert await taken(world, claimed.fence) == []
+    assert world.wakeups.topics == [user_topic(USER)]
+    assert await statuses(world, conversation_id) == {
+        "left": "applied",
+        "right": "applied",
+        "later": "waiting",
+    }
+    row = await followup(world, "left")
+    (message,) = await world.rows(Table.MESSAGES, id=row["message_id"])
+    assert (message["role"], message["run_id"], row["run_id"]) == ("user", claimed.run.id, claimed.run.id)
+    told = [one["type"] for one in (await world.events())[-4:]]
+    assert told == ["message.created", "followup.changed"] * 2
+    await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    texts = [one["content"] for one in await world.history(conversation_id) if one["kind"] == "text"]
+    assert texts == ["one", "left", "right", "later"]
+    await check_invariants(world)
+
+
+async def test_what_an_agent_stores_and_what_it_took_are_one_change(world: World) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("left", conversation_id, when_busy=WhenBusy.STEER)
+    steering = world.lifecycle.steering(claimed.fence)
+
+    def fails(tx: Tx, run: Run, take: Take) -> None:
+        assert [one.content for one in take()] == ["left"]
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        await steering.write(fails)
+    assert await statuses(world, conversation_id) == {"left": "waiting"}
+    assert await taken(world, claimed.fence) == ["left"]
+    await check_invariants(world)
+
+
+async def test_whoever_no_longer_owns_the_run_takes_nothing(world: World) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("left", conversation_id, when_busy=WhenBusy.STEER)
+    await world.lose()
+    with pytest.raises(LeaseLost):
+        await taken(world, claimed.fence)
+    again = await world.claim()
+    assert (await followup(world, "left"))["run_id"] == again.run.id, "it waits for the run, not for an owner"
+    await world.cancel(again.run.id)
+    with pytest.raises(LeaseLost):
+        await taken(world, again.fence)
+    assert await statuses(world, conversation_id) == {"left": "waiting"}
+    await world.lifecycle.end_stopped(again.fence, forced=False, unknown_calls=(), document=None)
+    held = await followup(world, "left")
+    assert (held["status"], held["when_busy"], held["asked"]) == ("held", "queue", "steer")
+
+
+async def test_a_message_that_came_too_late_to_steer_acts_as_queued_and_the_event_says_so(
+    world: World,
+) -> None:
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.post("left", conversation_id, when_busy=WhenBusy.STEER)
+    await world.post("right", conversation_id, when_busy=WhenBusy.STEER)
+    await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    for text, status in (("left", "applied"), ("right", "waiting")):
+        row = await followup(world, text)
+        assert (row["status"], row["when_busy"], row["asked"]) == (status, "queue", "steer")
+        told = [
+            one
+            for one in await world.events(type="followup.changed")
+            if one["payload"]["followup"]["id"] == row["id"]
+        ]
+        last = told[-1]["payload"]["followup"]
+        assert (last["status"], last["when_busy"], last["asked"], last["run_id"]) == (
+            status,
+            "queue",
+            "steer",
+            row["run_id"],
+        )
+    successor = await world.claim()
+    assert await taken(world, successor.fence) == [], "it waits its turn"
+    await check_invariants(world)
+
+
+@pytest.mark.parametrize("why", ["stops", "cannot read", "wants its own run"])
+async def test_a_message_that_cannot_steer_is_queued_at_once_and_the_answer_says_so(
+    store: Store, why: str
+) -> None:
+    deaf = {"assistant": AgentPolicy(steers=why != "cannot read")}
+    world = await World(store, Policy(agents=deaf)).begin()
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    if why == "stops":
+        await world.cancel(claimed.run.id)
+    options = RunOptions(model="another") if why == "wants its own run" else None
+    posted = await world.post("left", conversation_id, when_busy=WhenBusy.STEER, options=options)
+    assert posted.followup is not None
+    assert (posted.followup["when_busy"], posted.followup["asked"]) == ("queue", "steer")
+    event = (await world.events(type="followup.changed"))[-1]["payload"]["followup"]
+    assert (event["when_busy"], event["asked"]) == ("queue", "steer")
+    if why == "stops":
+        await world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
+    else:
+        assert await taken(world, claimed.fence) == []
+        await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    _, successor = await world.runs_of(conversation_id)
+    assert successor.model == ("another" if options else None)
+    await check_invariants(world)
+
+
+async def test_a_message_that_steers_waits_through_a_question_and_a_hand_back(world: World) -> None:
+    from tests.lifecycle.test_attempts import QUESTION
+
+    claimed = await world.begin_run("one")
+    conversation_id = claimed.run.conversation_id
+    await world.lifecycle.end_attempt(claimed.fence, Drained(), None)
+    await world.post("left", conversation_id, when_busy=WhenBusy.STEER)
+    claimed = await world.claim()
+    await world.lifecycle.end_attempt(claimed.fence, QUESTION, None)
+    await world.post("right", conversation_id, when_busy=WhenBusy.STEER)
+    await world.answer_all(claimed.run.id)
+    claimed = await world.claim()
+    assert await taken(world, claimed.fence) == ["left", "right"]
     await check_invariants(world)
 
 

@@ -53,6 +53,7 @@ KINDS: dict[type[DromosError], Kind] = {
     errors.AlreadyEnded: Kind(409, "The run has ended"),
     errors.NotResumable: Kind(409, "There is nothing to continue"),
     errors.ConversationBusy: Kind(409, "The conversation is busy"),
+    errors.TooManyWaiting: Kind(409, "Too many messages wait"),
     errors.VersionConflict: Kind(409, "It was changed meanwhile"),
     errors.AlreadyDecided: Kind(409, "It was decided already"),
     errors.Refusal: Kind(409, "Refused"),

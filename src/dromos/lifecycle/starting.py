@@ -1,6 +1,7 @@
 """T1: how a run comes to be. One function, used by every way that leads to a run: a message, a follow-up, Continue.
 
-It inserts and never moves a run; whoever calls it holds the conversation and knows that no other run is live.
+It inserts and never moves a run; whoever calls it holds the conversation and knows that no other run is live. What
+waits in the conversation waits for this run from now on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from dromos.domain.backend import narrowed
 from dromos.domain.errors import ConversationBusy, Duplicate
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Run
@@ -17,6 +19,7 @@ from dromos.domain.text import text_of, title_of
 from dromos.lifecycle import announce
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.contract import RunOptions
+from dromos.lifecycle.followup_rows import wait_for
 from dromos.ports.store import Row, Table
 from dromos.ports.wakeup import WORK
 
@@ -61,7 +64,7 @@ def start_run(change: Change, conversation: Conversation, begin: Begin) -> tuple
         anchor_message_id=anchor["id"],
         resume_of=begin.resume_of,
         retry_of=begin.retry_of,
-        backend_policy=dict(options.backend_policy or {}),
+        backend_policy=narrowed(policy.backend_of(begin.agent), options.backend_policy or {}),
         model=options.model,
         budget=options.budget,
         step_limit=policy.step_limit_of(begin.agent),
@@ -88,6 +91,7 @@ def start_run(change: Change, conversation: Conversation, begin: Begin) -> tuple
         if change.tx.change(Table.MESSAGES, where, {"status": TriggerStatus.PENDING.value}):
             announce.trigger_status(change, run, TriggerStatus.PENDING)
     announce.message_created(change, conversation, anchor, run)
+    wait_for(change, conversation, run)
     announce.run_status(change, conversation, run)
     change.wake(WORK)
     return run, message

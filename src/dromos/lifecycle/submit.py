@@ -9,15 +9,18 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from dromos.domain.errors import ConversationBusy, Duplicate
+from dromos.domain.backend import check_narrower
+from dromos.domain.errors import ConversationBusy, Duplicate, TooManyWaiting
+from dromos.domain.followups import acts_as
 from dromos.domain.machine import Supersede, ended_open
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Run
 from dromos.domain.statuses import FollowupStatus, RunStatus, WhenBusy
 from dromos.domain.text import clean_json, clean_text
-from dromos.lifecycle import announce, succession
+from dromos.lifecycle import announce
 from dromos.lifecycle.change import Change, Conversation
-from dromos.lifecycle.contract import Posted, PostMessage
+from dromos.lifecycle.contract import Posted, PostMessage, RunOptions
+from dromos.lifecycle.followup_rows import add_revision
 from dromos.lifecycle.repair import settle
 from dromos.lifecycle.starting import Begin, options_json, start_run
 from dromos.lifecycle.transition import transition
@@ -53,13 +56,16 @@ def change_conversation(
     archived: bool | None,
     seen_seq: int | None,
 ) -> Run | None:
-    """Title and archive are told to every device; what was seen is only kept. Returns the newest run."""
+    """Every device is told of a new title, of the archive, and that something was looked at. Returns the newest run."""
     last = last_run(change, conversation)
+    told: dict[str, Any] = {}
     if seen_seq is not None:
         user = change.tx.first(Table.USERS, {"id": conversation.user_id})
         newest = user["last_seq"] if user else 0
-        conversation.set(seen_seq=max(conversation.row["seen_seq"], min(seen_seq, newest)))
-    told: dict[str, Any] = {}
+        seen = max(conversation.row["seen_seq"], min(seen_seq, newest))
+        conversation.set(seen_seq=seen)
+        if 0 < conversation.row["unseen_seq"] <= seen:
+            told["unseen_seq"] = 0
     if title is not None:
         told["title"] = clean_text(title).strip()
     if archived is not None:
@@ -88,6 +94,7 @@ def post_message(
     else:
         agent = post.options.agent or conversation.row["agent"] or default_agent
         last = last_run(change, conversation)
+    check_narrower(change.policy.backend_of(agent), post.options.backend_policy or {})
     begin = Begin(Reason.CREATED, agent, post.options, content=content)
     if last is not None and not last.is_final:
         return _while_busy(change, conversation, last, post, begin)
@@ -112,44 +119,65 @@ def _while_busy(
             "A run is under way in this conversation; wait for it, stop it, or send with when_busy=queue.",
             current={"run": run_json(live)},
         )
-    front = False
     if post.when_busy is WhenBusy.INTERRUPT:
         locked = change.tx.lock_run(live.id) or live
         if locked.status is not RunStatus.CANCELLING:
-            live = transition(change, conversation, locked, Supersede(), start_next=False)
-            if live.is_final:
+            after = transition(change, conversation, locked, Supersede(), start_next=False)
+            if after.is_final:
                 run, message = start_run(change, conversation, begin)
-                succession.pass_on(change, conversation, run)
                 return Posted(conversation.row, message=message, run=run)
-            front = True
-        else:
-            live = locked
-    followup = _add_followup(change, conversation, live, post, begin.content, front=front)
+            followup = _add_followup(change, conversation, after, post, begin.content, during_stop=False)
+            return Posted(conversation.row, followup=followup)
+        live = locked
+    during_stop = live.status is RunStatus.CANCELLING
+    followup = _add_followup(change, conversation, live, post, begin.content, during_stop=during_stop)
     return Posted(conversation.row, followup=followup)
 
 
 def _add_followup(
-    change: Change, conversation: Conversation, live: Run, post: PostMessage, content: Any, *, front: bool
+    change: Change,
+    conversation: Conversation,
+    live: Run,
+    post: PostMessage,
+    content: Any,
+    *,
+    during_stop: bool,
 ) -> Row:
+    """Behind what waits or is held already; a message that interrupts goes before it."""
     others = change.followups(conversation)
+    if len(others) >= change.policy.waiting_limit:
+        raise TooManyWaiting(
+            f"{len(others)} messages wait or are held in this conversation, as many as there may be. Let runs take"
+            " them, discard some, or raise conversations.waiting_limit.",
+            current={"run": run_json(live)},
+        )
     places = [row["position"] for row in others]
+    mode = acts_as(post.when_busy, live.status, can_steer=_can_steer(change, live, post.options))
+    front = mode is WhenBusy.INTERRUPT
     row: Row = {
         "id": change.ids.new(),
         "user_id": conversation.user_id,
         "conversation_id": conversation.id,
         "run_id": live.id,
         "status": FollowupStatus.WAITING.value,
-        "when_busy": post.when_busy.value,
+        "when_busy": mode.value,
+        "asked": None if mode is post.when_busy else post.when_busy.value,
         "content": content,
         "run_options": options_json(post.options),
         "position": min(places, default=1) - 1 if front else max(places, default=0) + 1,
         "version": 1,
-        "during_stop": live.status is RunStatus.CANCELLING and not front,
+        "during_stop": during_stop,
         "message_id": None,
         "created_at": change.now,
         "updated_at": change.now,
     }
     change.tx.put(Table.RUN_FOLLOWUPS, dict(row))
+    add_revision(change, row, conversation.user_id, 1)
     others.insert(0 if front else len(others), row)
     announce.followup_changed(change, row, live)
     return row
+
+
+def _can_steer(change: Change, live: Run, options: RunOptions) -> bool:
+    """Whether the live run can read this message. One that asks something of its run wants a run of its own."""
+    return change.policy.steers(live.agent) and options == RunOptions()

@@ -12,6 +12,7 @@ from dromos.domain.runs import Run
 from dromos.domain.statuses import FollowupStatus
 from dromos.lifecycle import announce
 from dromos.lifecycle.change import Change, Conversation
+from dromos.lifecycle.followup_rows import as_queued, is_waiting, rewrite
 from dromos.lifecycle.starting import Begin, options_from, start_run
 from dromos.ports.store import Row, Table
 
@@ -32,17 +33,16 @@ def hold(change: Change, conversation: Conversation, run: Run, plan: Plan) -> No
     """Before the end's event: what will not start by itself is held for its author."""
     for row in change.followups(conversation):
         if row["id"] in plan.hold:
-            rewrite(change, row, status=FollowupStatus.HELD.value)
+            rewrite(change, row, status=FollowupStatus.HELD.value, **as_queued(row))
             announce.followup_changed(change, row, run)
 
 
 def succeed(change: Change, conversation: Conversation, run: Run, plan: Plan) -> Run | None:
-    """After the end's event: the first one becomes the successor run, the others wait for that."""
+    """After the end's event: the first one becomes the successor run, for which the others then wait."""
     if plan.start is None:
         return None
     first = next(row for row in change.followups(conversation) if row["id"] == plan.start)
     successor, _ = apply(change, conversation, first, run.agent)
-    pass_on(change, conversation, successor)
     return successor
 
 
@@ -57,32 +57,15 @@ def apply(change: Change, conversation: Conversation, row: Row, agent: str) -> t
     )
     if message is None:
         raise AssertionError("a run that starts from a follow-up has a new message")
-    rewrite(change, row, status=FollowupStatus.APPLIED.value, run_id=run.id, message_id=message["id"])
+    taken = {"status": FollowupStatus.APPLIED.value, "run_id": run.id, "message_id": message["id"]}
+    rewrite(change, row, **taken, **as_queued(row))
     announce.followup_changed(change, row, run)
     return run, message
 
 
-def pass_on(change: Change, conversation: Conversation, successor: Run) -> None:
-    """Every message that still waits now waits for `successor`."""
-    for row in change.followups(conversation):
-        if is_waiting(row):
-            rewrite(change, row, run_id=successor.id, during_stop=False)
-            announce.followup_changed(change, row, successor)
-
-
 def count_as_before_the_stop(change: Change, conversation: Conversation) -> None:
     """A person pressed Stop while a policy's stop was under way: what was accepted until now came before."""
-    for row in change.followups(conversation):
-        if is_waiting(row) and row["during_stop"]:
-            rewrite(change, row, during_stop=False)
-
-
-def is_waiting(row: Row) -> bool:
-    return bool(row["status"] == FollowupStatus.WAITING)
-
-
-def rewrite(change: Change, row: Row, **values: object) -> None:
-    """Change a follow-up's row, here and in the store; its version rises."""
-    row.update(values, version=row["version"] + 1, updated_at=change.now)
-    kept = {"version": row["version"], "updated_at": change.now, **values}
-    change.tx.change(Table.RUN_FOLLOWUPS, {"id": row["id"]}, kept)
+    waiting = {"conversation_id": conversation.id, "status": FollowupStatus.WAITING.value}
+    change.tx.change(Table.RUN_FOLLOWUPS, waiting, {"during_stop": False})
+    for row in filter(is_waiting, change.followups(conversation)):
+        row["during_stop"] = False

@@ -150,19 +150,36 @@ class Message(Shape):
 
 
 class Followup(Shape):
-    """A message that waits for the live run to end, or is held after a stop."""
+    """A message that waits for the live run to read it or to end, or is held after a stop."""
 
     id: str
     conversation_id: str
     run_id: str
     status: FollowupStatus
-    when_busy: WhenBusy
+    when_busy: WhenBusy = Field(description="What it acts as.")
+    asked: WhenBusy = Field(description="How it was sent.")
+    author_id: str
     content: Any
     position: int
     version: int
     message_id: str | None
     created_at: str
     updated_at: str
+
+
+class Revision(Shape):
+    """One text that a waiting message had; number 1 is the first."""
+
+    num: int
+    content: Any
+    author_id: str
+    created_at: str
+
+
+class FollowupRead(Followup):
+    """A follow-up, and every text it had while it waited, oldest first."""
+
+    revisions: list[Revision]
 
 
 CONVERSATION_EXAMPLE: dict[str, Any] = {
@@ -172,13 +189,14 @@ CONVERSATION_EXAMPLE: dict[str, Any] = {
     "status": "idle",
     "message_count": 0,
     "archived": False,
+    "unseen": False,
     "created_at": _AT,
     "updated_at": _AT,
 }
 
 
 class Conversation(Shape):
-    """`status` is that of the newest run, `idle` where there is none."""
+    """`status` is that of the newest run, `idle` where there is none. `unseen`: something in it calls a person."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [CONVERSATION_EXAMPLE]})
     id: str
@@ -187,12 +205,13 @@ class Conversation(Shape):
     status: str
     message_count: int
     archived: bool
+    unseen: bool
     created_at: str
     updated_at: str
 
 
 class ConversationLine(Shape):
-    """A conversation in the list."""
+    """A conversation in the list. `unseen`: a question was put or a run ended in it, and no device has shown that."""
 
     id: str
     title: str
@@ -227,6 +246,33 @@ class ConversationView(Shape):
     followups: list[Followup]
     resumable: bool
     seq: int
+
+
+class Owner(Shape):
+    """Who has a run now, when it gave its last sign of life, and when others may take over."""
+
+    kind: str
+    seen_at: str | None
+    takeover_at: str | None
+
+
+class RunLine(Run):
+    """A run in the list; `owner` is null where nobody has it."""
+
+    owner: Owner | None
+
+
+class Overview(Shape):
+    """What a device shows beside the open conversation, as one read. Stream on from `seq`."""
+
+    seq: int
+    conversations: Page[ConversationLine] = Field(description="The newest page.")
+    also: list[ConversationLine] = Field(
+        description="Of the runs and requests below, those that are not on that page."
+    )
+    unseen: int = Field(description="How many conversations call a person, those of later pages included.")
+    runs: Page[RunLine] = Field(description="The newest live ones.")
+    requests: Page[Request] = Field(description="The open ones that were put first.")
 
 
 class MessageStarted(Shape):

@@ -33,7 +33,11 @@ _LINE: dict[str, Any] = {
     "line": "Seven.",
     "open_requests": 0,
     "message_count": 2,
-    "unseen": False,
+    "unseen": True,
+}
+_RUN_LINE: dict[str, Any] = {
+    **_RUNNING,
+    "owner": {"kind": "worker", "seen_at": _LATER, "takeover_at": None},
 }
 _FOLLOWUP: dict[str, Any] = {
     "id": _FOLLOWUP_ID,
@@ -41,12 +45,20 @@ _FOLLOWUP: dict[str, Any] = {
     "run_id": RUN_EXAMPLE["id"],
     "status": "waiting",
     "when_busy": "queue",
+    "asked": "steer",
+    "author_id": "local",
     "content": "And another one.",
     "position": 1,
     "version": 1,
     "message_id": None,
     "created_at": _LATER,
     "updated_at": _LATER,
+}
+_REVISION: dict[str, Any] = {
+    "num": 1,
+    "content": "And another one.",
+    "author_id": "local",
+    "created_at": _LATER,
 }
 _WAITING_MESSAGE: dict[str, Any] = {
     **MESSAGE_EXAMPLE,
@@ -85,10 +97,20 @@ _LAB_CONVERSATION: dict[str, Any] = {
 
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     answers.Run: RUN_EXAMPLE,
+    answers.RunLine: _RUN_LINE,
+    answers.Overview: {
+        "seq": 6,
+        "conversations": {"items": [_LINE], "next_cursor": None},
+        "also": [],
+        "unseen": 1,
+        "runs": {"items": [_RUN_LINE], "next_cursor": None},
+        "requests": {"items": [], "next_cursor": None},
+    },
     answers.Message: MESSAGE_EXAMPLE,
     answers.Conversation: CONVERSATION_EXAMPLE,
     answers.ConversationLine: _LINE,
     answers.Followup: _FOLLOWUP,
+    answers.FollowupRead: {**_FOLLOWUP, "revisions": [_REVISION]},
     answers.RunAnswer: {"run": RUN_EXAMPLE},
     answers.MessageStarted: {"message": MESSAGE_EXAMPLE, "run": RUN_EXAMPLE},
     answers.MessageWaits: {"message": _WAITING_MESSAGE, "followup": _FOLLOWUP},

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from dromos.domain.requests import decisions_of
 from dromos.domain.runs import Run, Stop, Wait
 from dromos.domain.text import moment_text
 
@@ -129,18 +130,31 @@ def message_json(row: Row) -> Json:
 
 
 def followup_json(row: Row) -> Json:
+    """A message that waits, or waited. `asked` is how it was sent, `when_busy` what it acts as."""
     return {
         "id": row["id"],
         "conversation_id": row["conversation_id"],
         "run_id": row["run_id"],
         "status": row["status"],
         "when_busy": row["when_busy"],
+        "asked": row["asked"] or row["when_busy"],
+        "author_id": row["user_id"],
         "content": row["content"],
         "position": row["position"],
         "version": row["version"],
         "message_id": row["message_id"],
         "created_at": moment(row["created_at"]),
         "updated_at": moment(row["updated_at"]),
+    }
+
+
+def revision_json(row: Row) -> Json:
+    """One text that a follow-up had; number 1 is the first."""
+    return {
+        "num": row["num"],
+        "content": row["content"],
+        "author_id": row["author_id"],
+        "created_at": moment(row["created_at"]),
     }
 
 
@@ -157,6 +171,8 @@ def request_json(row: Row) -> Json:
         "arguments_sha256": row["arguments_sha256"],
         "prompt": row["prompt"],
         "options": row["options"],
+        "decisions": decisions_of(row),
+        "answer_schema": row["answer_schema"],
         "status": row["status"],
         "version": row["version"],
         "expires_at": moment(row["expires_at"]),
@@ -171,7 +187,10 @@ def request_json(row: Row) -> Json:
 
 
 def conversation_json(row: Row, status: str = "idle") -> Json:
-    """A conversation; `status` is that of its newest run, `idle` where it has none."""
+    """A conversation; `status` is that of its newest run, `idle` where it has none.
+
+    `unseen`: a question was put or a run ended in it, and no device of the person has shown that yet.
+    """
     return {
         "id": row["id"],
         "title": row["title"],
@@ -179,6 +198,7 @@ def conversation_json(row: Row, status: str = "idle") -> Json:
         "status": status,
         "message_count": row["message_count"],
         "archived": bool(row["archived"]),
+        "unseen": row["unseen_seq"] > 0,
         "created_at": moment(row["created_at"]),
         "updated_at": moment(row["updated_at"]),
     }

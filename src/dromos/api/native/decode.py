@@ -58,9 +58,9 @@ async def followup_change(request: Request) -> bodies.ChangeFollowup:
     return body
 
 
-async def followup_sending(request: Request) -> IdempotencyKey | None:
-    _, raw = await requests.body(request, bodies.SendFollowup, optional=True)
-    return requests.idempotency_key(request, raw)
+async def followup_sending(request: Request) -> tuple[int | None, IdempotencyKey | None]:
+    body, raw = await requests.body(request, bodies.SendFollowup, optional=True)
+    return body.version, requests.idempotency_key(request, raw)
 
 
 def followup_version(request: Request) -> int | None:
@@ -69,6 +69,14 @@ def followup_version(request: Request) -> int | None:
 
 def page(request: Request) -> bodies.PageQuery:
     return requests.query(request, bodies.PageQuery)
+
+
+def conversations(request: Request) -> bodies.ConversationsQuery:
+    return requests.query(request, bodies.ConversationsQuery)
+
+
+def overview(request: Request) -> int:
+    return requests.query(request, bodies.OverviewQuery).limit
 
 
 def history(request: Request) -> bodies.HistoryQuery:
@@ -109,4 +117,5 @@ def stream(request: Request) -> tuple[str | None, int | None]:
 def run_options(run: bodies.RunRequest | None) -> RunOptions:
     if run is None:
         return RunOptions()
-    return RunOptions(run.agent, run.model, run.budget, run.deadline_s, run.backend_policy)
+    policy = run.backend_policy.model_dump(exclude_none=True) if run.backend_policy is not None else None
+    return RunOptions(run.agent, run.model, run.budget, run.deadline_s, policy)

@@ -11,6 +11,7 @@ from dromos.api.json import dumps
 from dromos.domain.errors import Fault, Invalid
 from dromos.domain.runs import Run
 from dromos.lifecycle.contract import Answer, ConversationView, Posted
+from dromos.lifecycle.overview import Overview, Page
 from dromos.ports.agent import AgentInfo, CheckpointSummary
 from dromos.ports.live import DocumentSnapshot
 from dromos.ports.store import Row
@@ -101,6 +102,24 @@ def view(view: ConversationView, resumable: bool) -> Json:
         "resumable": resumable,
         "seq": view.seq,
     }
+
+
+def overview(found: Overview) -> Json:
+    def part(page: Page) -> Json:
+        return {"items": page.items, "next_cursor": page.next_cursor}
+
+    return {
+        "seq": found.seq,
+        "conversations": part(found.conversations),
+        "also": found.also,
+        "unseen": found.unseen,
+        "runs": part(found.runs),
+        "requests": part(found.requests),
+    }
+
+
+def followup(row: Row, revisions: Iterable[Row]) -> Json:
+    return shapes.followup_json(row) | {"revisions": [shapes.revision_json(one) for one in revisions]}
 
 
 def document(

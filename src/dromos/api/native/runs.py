@@ -18,14 +18,15 @@ router = APIRouter(tags=["runs"])
 
 @router.get(
     "/v1/runs",
-    **documented("List runs, newest first", {200: answers.Page[answers.Run]}, query=bodies.RunsQuery),
+    **documented("List runs, newest first", {200: answers.Page[answers.RunLine]}, query=bodies.RunsQuery),
 )
 async def list_runs(request: Request) -> Response:
     query = decode.runs(request)
-    runs, cursor = await door_of(request).lifecycle.runs(
-        caller(request).user_id, query.status, query.conversation_id, query.limit, query.cursor
+    return encode.page(
+        *await door_of(request).lifecycle.listed_runs(
+            caller(request).user_id, query.status, query.conversation_id, query.limit, query.cursor
+        )
     )
-    return encode.page(map(shapes.run_json, runs), cursor)
 
 
 @router.get("/v1/runs/{run_id}", **documented("Read a run", {200: answers.Run}))
@@ -118,13 +119,15 @@ async def run_document(door: Door, user_id: str, run_id: str) -> encode.Json:
 
 @router.get(
     "/v1/followups/{followup_id}",
-    **documented("Read a follow-up", {200: answers.Followup}),
+    **documented("Read a follow-up and the texts it had", {200: answers.FollowupRead}),
     tags=["follow-ups"],
 )
 async def read_followup(request: Request) -> Response:
     decode.nothing(request)
-    row = await door_of(request).lifecycle.followup(caller(request).user_id, decode.followup_id(request))
-    return encode.ok(shapes.followup_json(row))
+    row, revisions = await door_of(request).lifecycle.followup(
+        caller(request).user_id, decode.followup_id(request)
+    )
+    return encode.ok(encode.followup(row, revisions))
 
 
 @router.patch(
@@ -173,10 +176,10 @@ async def discard_followup(request: Request) -> Response:
 async def send_followup(request: Request) -> Response:
     decode.nothing(request)
     door, followup_id = door_of(request), decode.followup_id(request)
-    key = await decode.followup_sending(request)
+    version, key = await decode.followup_sending(request)
     return encode.stored(
         await door.lifecycle.send_followup(
-            caller(request).user_id, followup_id, door.deps.agents.default, encode.posted, key
+            caller(request).user_id, followup_id, door.deps.agents.default, encode.posted, key, version
         )
     )
 
