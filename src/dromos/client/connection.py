@@ -37,7 +37,7 @@ class Connection:
     ) -> None:
         self.url = url.rstrip("/")
         self.patience = patience
-        self._new_key = new_key
+        self.new_key = new_key
         self.http = httpx.AsyncClient(
             base_url=_address(self.url),
             transport=transport,
@@ -63,7 +63,7 @@ class Connection:
 
         `token`, `patience`: instead of the connection's. `key`: the Idempotency-Key of a POST that the caller repeats.
         """
-        headers = {"Idempotency-Key": key or self._new_key()} if method == "POST" else {}
+        headers = {"Idempotency-Key": key or self.new_key()} if method == "POST" else {}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         params = {name: value for name, value in (query or {}).items() if value is not None}

@@ -70,6 +70,10 @@ class Spoken:
         self._begin()
         return ended
 
+    def give_up(self) -> None:
+        """Show nothing more of this message: the server takes no more of it. It stays in `text`."""
+        self._unsent, self._shown_bytes = [], MOST_SHOWN
+
     def piece(self) -> Json | None:
         """The next `{"message_id", "offset", "append"}` to send; None where the server has everything."""
         if not self._unsent:

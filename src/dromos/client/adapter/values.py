@@ -118,22 +118,28 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a person decided. `answer` is None unless `decision` is `answer`."""
+    """What a person decided. `answer` is None unless `decision` is `answer`.
+
+    `applied`: an earlier attempt of this run went on from it already, so what it allowed may have been done.
+    """
 
     request_id: str
     decision: str
     answer: Any = None
     comment: str | None = None
+    applied: bool = False
 
     @property
     def approved(self) -> bool:
         return self.decision == "approve"
 
     @staticmethod
-    def of(decided: Mapping[str, Any]) -> Decision:
+    def of(decided: Mapping[str, Any], *, applied: bool = False) -> Decision:
         """From an entry of a claim's `decisions`."""
         said = decided["decision"]
-        return Decision(decided["request_id"], said["decision"], said.get("answer"), said.get("comment"))
+        return Decision(
+            decided["request_id"], said["decision"], said.get("answer"), said.get("comment"), applied
+        )
 
 
 def _plain(arguments: Mapping[str, Any] | None) -> Json | None:
