@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
+    from dromos.agents.process import CommandConfig
     from dromos.agents.registry import AgentRegistry
     from dromos.lifecycle import Lifecycle
     from dromos.ports.agent import ModelChoice
@@ -139,11 +141,14 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
                         agent.step_limit,
                         _recovery(agent),
                         agent.backend_policy.model_dump(mode="json", exclude_none=True),
+                        steers=agent.input is None and agent.command is None,
                     )
                     for name, agent in settings.agents.items()
                 },
                 idempotency_days=settings.retention.idempotency_days,
                 event_retention_days=settings.retention.events_days,
+                waiting_limit=settings.conversations.waiting_limit,
+                adapter_grace=settings.adapters.grace_s,
             ),
             meter=meter,
         )
@@ -232,6 +237,23 @@ def _toolbox(settings: Settings, clock: SystemClock) -> Toolbox:
     return ToolGateway(local, McpToolbox(read_servers(settings.mcp, os.environ)))
 
 
+def _command(name: str, agent: AgentSettings, root: Path) -> CommandConfig:
+    from dromos.agents.process import CommandConfig
+
+    return CommandConfig(
+        name,
+        agent.command or (),
+        agent.folder or root,
+        agent.description,
+        agent.model,
+        agent.prompt,
+        agent.model_arguments,
+        agent.resume_arguments,
+        agent.resume_prompt,
+        agent.environment,
+    )
+
+
 def _recovery(agent: AgentSettings) -> Recovery | None:
     """A command's own work is in no journal of ours: what it did before a crash is for a person to judge."""
     if agent.recovery is None:
@@ -278,6 +300,12 @@ def _registry(
     configured = {
         name: AgentConfig(agent.graph, agent.description, agent.input, agent.output, agent.model)
         for name, agent in settings.agents.items()
+        if agent.graph is not None
+    }
+    commands = {
+        name: _command(name, agent, settings.root)
+        for name, agent in settings.agents.items()
+        if agent.command is not None
     }
     if settings.langgraph_json is not None:
         from dromos.agents.langgraph_json import read_project
@@ -291,6 +319,8 @@ def _registry(
     config = AgentsConfig(
         root=settings.root,
         agents=configured,
+        commands=commands,
+        remote={name: agent.description for name, agent in settings.agents.items() if agent.remote},
         default=settings.default_agent,
         model=settings.model,
         ollama_host=settings.ollama_host,

@@ -156,7 +156,7 @@ def test_a_named_file_wins_over_the_variable_and_must_exist(tmp_path: Path) -> N
         ("[worker]\nconcurency = 1", "unknown key `worker.concurency`; did you mean `worker.concurrency`?"),
         ("[log]\nxyz = 1", "unknown key `log.xyz`; known here: `level`, `format`"),
         ('[agents.a]\ngraph = "m:x"\nmodle = "x"', "did you mean `agents.a.model`?"),
-        ("[agents.a]", "[agents.a]: `graph` is missing"),
+        ("[agents.a]", "[agents.a]: write exactly one of `graph`, `command` and `remote = true`"),
         ('[agents.a]\ngraph = "m"', "`agents.a.graph`: write `module:attribute`"),
         ('[agents."a b"]\ngraph = "m:x"', "[agents.a b]: this name cannot be used"),
         ('agents = "x"', "`agents` is a table; write [agents.NAME]"),

@@ -1,6 +1,7 @@
 """The agents of this server by name. LangGraph and LangChain are loaded at the first use, not at start.
 
-Three kinds of entry: the built-in assistant, agents of `dromos.toml`, and the graphs of an existing `langgraph.json`.
+Kinds of entry: the built-in assistant, graphs, commands and remote agents of `dromos.toml`, and the graphs of an
+existing `langgraph.json`.
 A broken one is listed with what is wrong with it, and its runs end with CONFIG_INVALID; the others work.
 """
 
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from dromos.agents.engine_input import engine_input
 from dromos.agents.langgraph_json import GraphEntry
+from dromos.agents.process import CommandConfig, ProcessAgent
+from dromos.agents.remote import RemoteAgent
 from dromos.domain.errors import Unavailable
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
@@ -57,6 +60,8 @@ class AgentsConfig:
 
     root: Path
     agents: Mapping[str, AgentConfig] = field(default_factory=dict)
+    commands: Mapping[str, CommandConfig] = field(default_factory=dict)
+    remote: Mapping[str, str] = field(default_factory=dict)  # name → description
     default: str | None = None
     model: str | None = None
     ollama_host: str | None = None
@@ -82,7 +87,11 @@ class AgentRegistry:
         self._selector: ModelSelector | None = None
         self._models: ChatModels | None = None
         self._agents: dict[str, _LateAgent] = {}
-        if ASSISTANT not in config.agents:
+        self._commands: dict[str, ProcessAgent] = {
+            name: ProcessAgent(entry, clock, config.environ) for name, entry in config.commands.items()
+        }
+        self._remote = {name: RemoteAgent.named(name, told) for name, told in config.remote.items()}
+        if ASSISTANT not in {*config.agents, *config.commands, *config.remote}:
             info = AgentInfo(ASSISTANT, "Answers, and uses the configured tools.", "langgraph")
             self._agents[ASSISTANT] = _LateAgent(info, None, self._assistant)
         for name, entry in config.agents.items():
@@ -94,10 +103,11 @@ class AgentRegistry:
         return self._config.default or ASSISTANT
 
     def get(self, name: str) -> Agent | None:
-        return self._agents.get(name)
+        return self._agents.get(name) or self._commands.get(name) or self._remote.get(name)
 
     def infos(self) -> list[AgentInfo]:
-        return [agent.info for agent in self._agents.values()]
+        agents: list[Agent] = [*self._agents.values(), *self._commands.values(), *self._remote.values()]
+        return [agent.info for agent in agents]
 
     async def choose_model(self) -> ModelChoice:
         """What answers a run that names no model, as things stand now. Raises `Unavailable` with the cure."""

@@ -44,7 +44,9 @@ def _type_text(annotation: Any) -> str:
         return " | ".join(_type_text(part) for part in get_args(annotation) if part is not type(None))
     if get_origin(annotation) is tuple:
         return f"list of {_type_text(get_args(annotation)[0])}"
-    return {int: "integer", float: "number", str: "text", Path: "path"}[annotation]
+    if get_origin(annotation) is dict:
+        return "table of text"
+    return {bool: "true | false", int: "integer", float: "number", str: "text", Path: "path"}[annotation]
 
 
 def _settings(model: type[Section], prefix: str, named: bool = False) -> Iterator[Setting]:

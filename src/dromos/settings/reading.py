@@ -183,9 +183,12 @@ class _Reading:
                 ", ".join(get_args(RetryCode)) if loc[0] == "retries" else "letters, digits, `-`, `_` and `.`"
             )
             return f"{place}: this name cannot be used; allowed: {allowed}"
+        setting = _BY_KEY.get(_general(tuple(loc)))
+        if setting is None:  # a whole table
+            return f"{place}: {error['ctx']['error']}"
         value = self.values.get(tuple(loc))
         shown = "" if key == "database" else f", not {masked(json.dumps(value, default=str))}"
-        told = f"{place}: {_cure(error, _BY_KEY[_general(tuple(loc))])}{shown}"
+        told = f"{place}: {_cure(error, setting)}{shown}"
         if place == "DROMOS_PORT" and str(value).startswith("tcp://"):
             told += " (Kubernetes sets this for a service called `dromos`: set `enableServiceLinks: false`)"
         return told
@@ -193,9 +196,8 @@ class _Reading:
 
 def _general(path: tuple[str, ...]) -> str:
     """The documented key of a concrete one: `agents.writer.graph` is `agents.NAME.graph`."""
-    return (
-        f"{path[0]}.NAME.{path[2]}" if path[0] in ("agents", "retries") and len(path) == 3 else ".".join(path)
-    )
+    named = path[0] in ("agents", "retries") and len(path) > 2
+    return ".".join((path[0], "NAME", *path[2:]) if named else path)
 
 
 def _nearest(name: str, path: tuple[str, ...], model: type[Section]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 
 def masked(text: str) -> str:
@@ -83,6 +83,18 @@ class WorkerSettings(Section):
     )
 
 
+class AdapterSettings(Section):
+    grace_s: Annotated[Seconds, Field(ge=3)] = Field(
+        30.0, description="How long an adapter session keeps a run without a renewal. Others take it over after it."
+    )
+
+
+class ConversationSettings(Section):
+    waiting_limit: Count = Field(
+        100, description="Messages that may wait or be held in one conversation; a further one is refused."
+    )
+
+
 class RetentionSettings(Section):
     idempotency_days: Count = Field(
         7, description="How long a repeated Idempotency-Key gets the stored answer."
@@ -121,12 +133,40 @@ class RetrySettings(Section):
     )
 
 
+class BackendPolicySettings(Section):
+    models: Words | None = Field(
+        None,
+        description="Patterns of the models that its runs may use: `provider:name` or a name; `*` is any text.",
+    )
+    providers: Words | None = Field(None, description="Names of the providers that its runs may use.")
+
+
 class AgentSettings(Section):
-    graph: str = Field(
-        ...,
+    graph: str | None = Field(
+        None,
         pattern=r"^[^:\s]+:[^:\s]+$",
         description="A compiled graph or a function that makes one: `module:attribute`.",
     )
+    command: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="A command-line agent that prints newline-delimited JSON: program and arguments.",
+    )
+    remote: bool = Field(False, description="The agent runs elsewhere and takes its runs over HTTP.")
+    prompt: Literal["stdin", "argument"] = Field(
+        "stdin", description="With `command`: how it gets the person's message."
+    )
+    model_arguments: tuple[str, ...] = Field(
+        (), description="With `command`: added where a model is named; `{model}` stands for its name."
+    )
+    resume_arguments: tuple[str, ...] = Field(
+        (), description="With `command`: added to go on in its own session; `{session}` stands for its id."
+    )
+    resume_prompt: str = Field(
+        "Continue.", min_length=1, description="With `command`: what it is told when a run goes on."
+    )
+    folder: Path | None = Field(None, description="With `command`: its working directory.")
+    environment: dict[str, str] = Field({}, description="With `command`: variables it gets beside the server's.")
     input: str | None = Field(
         None,
         min_length=1,
@@ -140,6 +180,14 @@ class AgentSettings(Section):
     description: str = Field("", description="One line for the list of agents.")
     model: str | None = Field(None, min_length=1, description="Like `model`, for this agent.")
     stall: AgentStallSettings = AgentStallSettings()
+    backend_policy: BackendPolicySettings = BackendPolicySettings()
+
+    @model_validator(mode="after")
+    def _one_engine(self) -> AgentSettings:
+        given = [self.graph is not None, self.command is not None, self.remote]
+        if given.count(True) != 1:
+            raise ValueError("write exactly one of `graph`, `command` and `remote = true`")
+        return self
 
 
 RetryCode = Literal["MODEL_RATE_LIMITED", "MODEL_BAD_RESPONSE", "MODEL_UNAVAILABLE", "STALLED", "INTERNAL"]
@@ -186,6 +234,8 @@ class Settings(Section):
     )
     log: LogSettings = LogSettings()
     worker: WorkerSettings = WorkerSettings()
+    adapters: AdapterSettings = AdapterSettings()
+    conversations: ConversationSettings = ConversationSettings()
     retention: RetentionSettings = RetentionSettings()
     stall: StallSettings = StallSettings()
     retries: dict[RetryCode, RetrySettings] = {}
@@ -294,4 +344,6 @@ def _in_force(section: Section, prefix: str, settings: Settings) -> Iterator[InF
             source = settings.source(key)
             if isinstance(value, (str, Path)):
                 value = masked(str(value))
+            elif isinstance(value, dict):
+                value = dict.fromkeys(value, "***")  # variables of a command: some are secrets
             yield InForce(key, list(value) if isinstance(value, tuple) else value, source)

@@ -48,6 +48,18 @@ class ChangeConversation(Strict):
     )
 
 
+class BackendPolicy(Strict):
+    """Which models and providers the run may use; it narrows its agent's policy. A list that is not given allows all."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"models": ["qwen3*"], "providers": ["ollama"]}]}
+    )
+    models: list[Name] | None = Field(
+        None, max_length=100, description="Patterns of `provider:name`, or of the name alone; `*` is any text."
+    )
+    providers: list[Name] | None = Field(None, max_length=100)
+
+
 class RunRequest(Strict):
     """What a message asks of the run it starts."""
 
@@ -59,7 +71,7 @@ class RunRequest(Strict):
     deadline_s: Annotated[StrictInt | StrictFloat, Field(gt=0, le=31_536_000)] | None = Field(
         None, description="Seconds from now after which the run ends as expired."
     )
-    backend_policy: dict[str, Any] | None = None
+    backend_policy: BackendPolicy | None = None
 
 
 class NewMessage(Strict):
@@ -107,6 +119,14 @@ class SendFollowup(Strict):
 class PageQuery(Strict):
     limit: Limit = 50
     cursor: Cursor | None = None
+
+
+class ConversationsQuery(PageQuery):
+    unseen: bool = Field(False, description="Only those that call a person and were not shown since.")
+
+
+class OverviewQuery(Strict):
+    limit: Limit = 50
 
 
 class HistoryQuery(Strict):
