@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from dromos.api import documented, problems
+from dromos.api.adapter import routes as adapter
 from dromos.api.auth import Gate
 from dromos.api.door import Deps, Door
 from dromos.api.feed import Feeds
@@ -65,6 +66,7 @@ def create_app(deps: Deps) -> FastAPI:
         overview.router,
         stream.router,
         about.router,
+        adapter.router,
         lab.router,
     ):
         # As they are: an included router would be asked, and its context set and reset, at every request.

@@ -14,12 +14,12 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from dromos.wire import bodies, examples, lab
+from dromos.wire import adapter, bodies, examples, lab
 from dromos.wire.answers import Problem
 from dromos.wire.bodies import NoQuery
 
 _REF = "#/components/schemas/{model}"
-_BODIES = {name: model for module in (bodies, lab) for name, model in vars(module).items()}
+_BODIES = {name: model for module in (bodies, lab, adapter) for name, model in vars(module).items()}
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _KEY = {
     "name": "Idempotency-Key",
@@ -28,6 +28,14 @@ _KEY = {
     "description": "A repeat with the same key and body has no further effect and gets the same answer.",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[ -~]+$"},
     "example": "6f9c2f0e-send-1",
+}
+RUN_TOKEN = "runToken"
+_SCHEMES = {
+    RUN_TOKEN: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The token that the claim answered. It writes for that run only, until its epoch ends.",
+    }
 }
 _EXAMPLE_ID = "019ad0f2-6a5e-7c3a-9b51-6f0c2d8f4e11"
 
@@ -40,12 +48,13 @@ def documented(
     body_required: bool = True,
     query: type[BaseModel] = NoQuery,
     key: bool = False,
+    token: bool = False,
     media: str | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments for a router's decorator.
 
     `answers` maps a status to a model, or to a sentence where the answer has no JSON body. `media` is the type of
-    answers that are not JSON.
+    answers that are not JSON. `token`: the request is authorised by a run token.
     """
     responses: dict[int | str, dict[str, Any]] = {}
     for status, answer in answers.items():
@@ -68,6 +77,8 @@ def documented(
         "content": _PROBLEM,
     }
     extra: dict[str, Any] = {"parameters": _query_parameters(query) + ([_KEY] if key else [])}
+    if token:
+        extra["security"] = [{RUN_TOKEN: []}]
     if body is not None:
         schema = {"$ref": _REF.format(model=body.__name__)}
         extra["requestBody"] = {
@@ -148,6 +159,7 @@ def complete(app: FastAPI) -> dict[str, Any]:
         ref_template=_REF,
     )
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
+    document["components"]["securitySchemes"] = _SCHEMES
     return document
 
 

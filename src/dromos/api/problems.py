@@ -162,6 +162,8 @@ def answer_to(error: Exception) -> Response | None:
 
 
 def _headers(status: int) -> dict[str, str] | None:
+    if status == 401:
+        return {"WWW-Authenticate": 'Bearer realm="run"'}
     return {"Retry-After": "3"} if status == 503 else None
 
 

@@ -56,6 +56,10 @@ class Outside:
                 raise
         return await self._change("session_claim", operation)  # a first call with this key was faster
 
+    async def look(self, run_id: str, token: str | None) -> Run:
+        """The run, where the token may write for it now; else what a write would be refused with."""
+        return await self._store.read(lambda tx: tokens.look(tx, run_id, token))
+
     async def renew(
         self,
         run_id: str,

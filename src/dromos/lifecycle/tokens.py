@@ -114,7 +114,16 @@ def conversation_of(change: Change, row: Row) -> Conversation:
 
 def checked(tx: Tx, row: Row) -> Run:
     """The locked run of a token's row, running or cancelling under the token's epoch."""
-    run = tx.lock_run(row["run_id"])
+    return _judged(tx.lock_run(row["run_id"]), row)
+
+
+def look(tx: ReadTx, run_id: str, token: str | None) -> Run:
+    """As `authorised`, without holding anything: what it says may be over a moment later."""
+    row = identify(tx, run_id, token)
+    return _judged(tx.load_run(run_id), row)
+
+
+def _judged(run: Run | None, row: Row) -> Run:
     if run is None:
         raise _erased()
     if run.is_final:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dromos.wire import answers, lab
+from dromos.wire.adapter import ADAPTER_EXAMPLES
 from dromos.wire.answers import CONVERSATION_EXAMPLE, MESSAGE_EXAMPLE, RUN_EXAMPLE
 from dromos.wire.document import document_json
 from dromos.wire.shapes import server_part
@@ -195,6 +196,8 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
         "resumable": False,
     },
 }
+
+EXAMPLES.update(ADAPTER_EXAMPLES)
 
 STREAMS: dict[str, str] = {
     "text/event-stream": 'id: 6\nevent: message.updated\ndata: {"seq":6,"type":"message.updated","payload":{}}\n\n',
