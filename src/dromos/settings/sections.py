@@ -85,7 +85,8 @@ class WorkerSettings(Section):
 
 class AdapterSettings(Section):
     grace_s: Annotated[Seconds, Field(ge=3)] = Field(
-        30.0, description="How long an adapter session keeps a run without a renewal. Others take it over after it."
+        30.0,
+        description="How long an adapter session keeps a run without a renewal. Others take it over after it.",
     )
 
 
