@@ -26,10 +26,12 @@ def claimed(claim: SessionClaim | None) -> Response:
         "history": [shapes.message_json(row) for row in claim.history],
         "progress": [shapes.message_json(row) for row in claim.progress],
         "decisions": [decided_json(one) for one in claim.decisions],
+        "applied": [decided_json(one) for one in claim.applied],
         "session_id": claim.session_id,
         "token": claim.token,
         "epoch": claim.run.epoch,
         "lease_until": shapes.moment(claim.lease_until),
+        "lease_s": claim.lease_s,
     }
     return Response(dumps(body), 200, _SECRET, "application/json")
 
@@ -46,7 +48,8 @@ def renewed(told: Renewal) -> tuple[int, str]:
     if told.stop_in is not None and told.run.stop is not None:
         stop = {"cause": told.run.stop.cause, "by": told.run.stop.by, "deadline_s": round(told.stop_in, 3)}
     steer = [{"id": row["id"], "content": row["content"]} for row in told.steer]
-    return _ok({"lease_until": shapes.moment(told.lease_until), "stop": stop, "steer": steer})
+    lease = {"lease_until": shapes.moment(told.lease_until), "lease_s": told.lease_s}
+    return _ok({**lease, "stop": stop, "steer": steer})
 
 
 def ended(run: Run) -> tuple[int, str]:

@@ -51,7 +51,7 @@ async def renew(request: Request) -> Response:
     body, key = await _read(request, run_id, decode.renewal)
     return encode.stored(
         await door_of(request).lifecycle.outside.renew(
-            run_id, decode.token(request), body.session_id, encode.renewed, key
+            run_id, decode.token(request), body.session_id, encode.renewed, key, steer=body.steer
         )
     )
 
