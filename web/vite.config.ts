@@ -13,6 +13,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     rolldownOptions: { output: { entryFileNames: "assets/[name]-[hash].js", chunkFileNames: "assets/[name]-[hash].js" } },
   },
+  worker: { rolldownOptions: { output: { entryFileNames: "assets/[name]-[hash].js" } } },
   server: { proxy: { "/v1": process.env.DROMOS_URL ?? "http://127.0.0.1:8321" } },
   test: { include: ["tests/**/*.test.ts"], environment: "node" },
 });

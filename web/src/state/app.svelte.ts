@@ -1,27 +1,24 @@
 // The page's state: which conversation is open, its history and live documents, and the stream that feeds them.
 // It draws from the server's answers and events only. All values are replaced, never changed in place.
 
-import { api, newKey, Problem } from "../wire/api";
-import type {
-  Agent, Choice, Decided, Decision, DocumentAnswer, DurableEvent, Followup, Message, Page, Request, Run, RunStatusPayload,
-} from "../wire/types";
+import { api, Problem } from "../wire/api";
+import type { Agent, DocumentAnswer, DurableEvent, Message, Page, Run, RunDocument, RunStatusPayload } from "../wire/types";
 import { Connection, type State } from "../live/connection";
 import * as live from "../live/document";
 import * as past from "../live/history";
 import { documentOf, isLive, usedTokens } from "../text/status";
-import type { RunDocument } from "../wire/types";
-import { UNCHOSEN } from "./choices.svelte";
+import { Actions, type Took } from "./actions.svelte";
+import { Caller } from "./caller.svelte";
 import { Lists } from "./lists.svelte";
 import { Seen } from "./seen";
 import { throttle } from "./throttle";
 
-const DURABLE = new Set([
-  "run.status", "request.opened", "request.closed", "message.created", "message.updated", "followup.changed",
-  "conversation.changed", "conversation.deleted",
-]);
+const RETRY_MS = 3_000;
+const LOOK_MS = 1_000;
 
-class App {
+class App extends Actions {
   lists = new Lists();
+  caller = new Caller(this.lists, (conversation) => void this.go(conversation));
   agents = $state.raw<Agent[]>([]);
   /** The conversation in focus; null is the first screen. */
   open = $state<string | null>(null);
@@ -32,34 +29,47 @@ class App {
   problem = $state.raw<{ text: string; missing: boolean } | null>(null);
   stream = $state<State>("connecting");
   retryAt = $state<number | null>(null);
-  /** A short sentence about an action that failed, shown until it is closed or the next action. */
-  notice = $state<string | null>(null);
 
   run = $derived(this.history ? past.liveRun(this.history) : null);
   last = $derived(this.history ? past.lastRun(this.history) : null);
 
   #connection = new Connection({
-    frame: (event, data, id) => this.#frame(event, data, id),
+    event: (event) => this.#durable(event),
+    frame: (name, data) => this.#frame(name, data),
+    focus: (conversation, live, whole) => this.#focused(conversation, live, whole),
+    reset: () => {
+      this.#anew = true;
+      void this.#readAll();
+    },
     state: (state, retryAt) => {
+      const opened = state === "open" && this.stream !== "open";
       this.stream = state;
       this.retryAt = retryAt;
+      if (opened) this.#wake();
     },
+    call: (event) => this.caller.call(event),
+    shown: (visible) => visible && this.#wake(),
   });
   #opening: AbortController | null = null;
   /** Events that come while the conversation is read: the read may be older than they are. */
   #meanwhile: DurableEvent[] | null = null;
-  #reread = throttle(() => this.#load(), 400);
+  #reread = throttle(() => this.#load().then(() => undefined), 400);
+  /** What a hidden page leaves for later: it reads nothing until it is shown. */
+  #outdated = false;
+  /** The next read of the conversation takes the place of what is here, versions and all. */
+  #anew = false;
   #fetching = new Map<string, () => void>();
-  #seen = new Seen((conversation) => this.lists.markSeen(conversation));
-  #keys = new Map<string, string>();
+  /** Whether frames of the open conversation come by themselves. */
+  #framed = false;
+  #seen = new Seen((conversation) => this.lists.put(conversation));
 
   start(): void {
     addEventListener("popstate", () => void this.#show(idOf(location.pathname)));
-    setInterval(() => {
-      const elsewhere = this.lists.running.some((run) => run.conversation_id !== this.open);
-      if (elsewhere && !document.hidden) this.lists.refresh();
-    }, 5_000);
-    void this.#show(idOf(location.pathname)).then(() => this.#connection.start());
+    setInterval(() => this.#look(), LOOK_MS);
+    this.open = idOf(location.pathname);
+    void this.readAgents();
+    void this.#readAll();
+    this.#connection.start();
   }
 
   async go(conversation: string | null): Promise<void> {
@@ -69,14 +79,15 @@ class App {
   }
 
   retryNow(): void {
-    this.#connection.reconnect();
+    this.#connection.doubt();
+    this.#wake();
     if (this.open !== null && !this.history) void this.#load();
   }
 
   /** What a run's box draws: its live document where there is one, else what the lists say. */
   documentFor(run: Run): RunDocument {
     const kept = this.documents[run.id];
-    if (!kept) return documentOf(run);
+    if (!kept) return { ...documentOf(run), owner: run.owner ?? null };
     const { document } = kept;
     const rest = { line: document.line ?? run.line ?? null, usage: usedTokens(document.usage) ? (document.usage ?? null) : (run.usage ?? null) };
     if (document.run_version >= run.version) return { ...document, ...rest };
@@ -104,108 +115,30 @@ class App {
     return { items: Object.values(known), next_cursor: cursor };
   }
 
-  // --- actions -------------------------------------------------------------------------------------------------
+  // --- what an action brought ----------------------------------------------------------------------------------
 
-  async stop(run: string): Promise<void> {
-    await this.#act(`cancel ${run}`, async (key) => this.#putRun((await api.cancel(run, key)).run));
-  }
-
-  async resume(conversation: string, run: string): Promise<void> {
-    await this.#act(`continue ${run}`, async (key) => {
-      this.#putRun((await api.resume(conversation, key)).run);
-      this.#reread();
-    });
-  }
-
-  /** A person's word on a request. It says what became of it, also where somebody else was first. */
-  async decide(request: Request, decision: Decision): Promise<Decided> {
-    const name = `decide ${request.id} ${request.version} ${JSON.stringify(decision)}`;
-    const key = this.#keys.get(name) ?? newKey();
-    this.#keys.set(name, key);
-    try {
-      const answer = await api.decide(request, decision, key);
-      this.#keys.delete(name);
-      this.#putRun(answer.run);
-      return { request: answer.request, problem: null };
-    } catch (error) {
-      if (!(error instanceof Problem)) return { request: null, problem: String(error) };
-      if (error.status === 409) this.#reread();
-      const faults = error.body["errors"] as { path: string; message: string }[] | undefined;
-      return { request: (error.body["request"] as Request | undefined) ?? null, problem: error.message, ...(faults && { faults }) };
-    }
-  }
-
-  async editFollowup(followup: Followup, content: string): Promise<boolean> {
-    return this.#act(null, async () => this.#putFollowup(await api.editFollowup(followup, content)));
-  }
-
-  async removeFollowup(followup: Followup): Promise<boolean> {
-    return this.#act(null, async () => this.#putFollowup(await api.removeFollowup(followup)));
-  }
-
-  /** Puts it at a place among those that wait, counted from 0. */
-  async moveFollowup(followup: Followup, place: number): Promise<boolean> {
-    return this.#act(null, async () => this.#putFollowup(await api.moveFollowup(followup, place)));
-  }
-
-  async sendFollowup(followup: Followup): Promise<boolean> {
-    return this.#act(`send ${followup.id}`, async (key) => {
-      const answer = await api.sendFollowup(followup, key);
-      if (answer.followup) this.#putFollowup(answer.followup);
-      if (answer.run) this.#putRun(answer.run);
-      this.#reread();
-    });
-  }
-
-  async rename(conversation: string, title: string): Promise<boolean> {
-    return this.#act(null, async () => {
-      const changed = await api.rename(conversation, title);
-      this.lists.put(changed);
-      if (this.history?.conversation.id === conversation) {
-        this.history = { ...this.history, conversation: { ...this.history.conversation, ...changed } };
-      }
-    });
-  }
-
-  async remove(conversation: string): Promise<boolean> {
-    return this.#act(null, async () => {
-      await api.remove(conversation);
-      this.lists.drop(conversation);
-      if (this.open === conversation) await this.go(null);
-    });
-  }
-
-  /** Sends a message to an existing conversation. Throws `Problem`; the caller keeps the text and the key. */
-  async send(conversation: string, content: string, key: string, choice: Choice = UNCHOSEN): Promise<void> {
-    const answer = await api.send(conversation, content, key, choice);
-    if (this.history?.conversation.id !== conversation) return;
-    if (answer.run) {
-      this.history = { ...this.history, messages: past.putMessage(this.history.messages, answer.message) };
-      this.#putRun(answer.run);
-    }
-    if (answer.followup) this.#putFollowup(answer.followup);
+  protected take(conversation: string, { run, followup, message, request, conversation: changed }: Took): void {
+    if (run) this.lists.putRun(run);
+    if (request && request.status !== "open") this.lists.closeRequest(request.id);
+    if (changed) this.lists.put(changed);
+    let next = this.history;
+    if (next?.conversation.id !== conversation) return;
+    // A message that waits has no place in the history yet.
+    if (message && run) next = { ...next, messages: past.putMessage(next.messages, message) };
+    if (run) next = past.putRun(next, run);
+    if (followup) next = past.putFollowup(next, followup);
+    if (changed) next = { ...next, conversation: { ...next.conversation, ...changed } };
+    this.history = next;
     if (this.stream !== "open") this.#reread();
   }
 
-  /** Makes a conversation. The same key always gives the same one. Throws `Problem`. */
-  async create(key: string): Promise<string> {
-    return (await api.create(key)).id;
+  protected again(): void {
+    this.#reread();
   }
 
-  /** Does it, with a key that stays the same until it has worked, and says what went wrong. */
-  async #act(name: string | null, action: (key: string) => Promise<void>): Promise<boolean> {
-    this.notice = null;
-    const key = (name === null ? null : this.#keys.get(name)) ?? newKey();
-    if (name !== null) this.#keys.set(name, key);
-    try {
-      await action(key);
-      if (name !== null) this.#keys.delete(name);
-      return true;
-    } catch (error) {
-      this.notice = error instanceof Problem ? error.message : String(error);
-      if (error instanceof Problem && error.status === 409) this.#reread();
-      return false;
-    }
+  protected async gone(conversation: string): Promise<void> {
+    this.lists.drop(conversation);
+    if (this.open === conversation) await this.go(null);
   }
 
   // --- reading -------------------------------------------------------------------------------------------------
@@ -215,8 +148,25 @@ class App {
     try {
       this.agents = (await api.agents()).items;
     } catch {
-      // Asked again on the next hello.
+      // Asked again when the connection is there.
     }
+  }
+
+  /** Reads the lists and what is open. Events go on from the older of the two reads. */
+  async #readAll(): Promise<void> {
+    const read = await Promise.all([this.lists.load(), this.#load()]);
+    const numbers = read.filter((seq) => seq !== null);
+    this.#connection.attend(numbers.length > 0 ? Math.min(...numbers) : null);
+    if (read[0] === null) setTimeout(() => !this.lists.loaded && void this.#readAll(), RETRY_MS);
+  }
+
+  /** The page is shown again, or the connection is back: reads what was put off or failed. */
+  #wake(): void {
+    this.lists.wake();
+    if (this.agents.length === 0) void this.readAgents();
+    if (this.open === null || this.problem?.missing) return;
+    if (this.#outdated || (!this.history && !this.loading)) this.#reread();
+    this.#noteSeen();
   }
 
   async #show(conversation: string | null): Promise<void> {
@@ -225,20 +175,24 @@ class App {
     if (this.open !== conversation) {
       this.history = null;
       this.documents = {};
+      this.#framed = false;
     }
     this.open = conversation;
     if (conversation === null) {
       this.#opening?.abort();
       this.loading = false;
-      this.#connection.focus(null, null);
+      this.#connection.focus(null);
       return;
     }
     await this.#load();
   }
 
-  async #load(): Promise<void> {
+  /** Reads the open conversation. Answers the number it stands at, or null where nothing came. */
+  async #load(): Promise<number | null> {
     const id = this.open;
-    if (id === null) return;
+    if (id === null) return null;
+    this.#outdated = document.hidden && this.history !== null;
+    if (this.#outdated) return null;
     this.#opening?.abort();
     const opening = new AbortController();
     this.#opening = opening;
@@ -248,28 +202,26 @@ class App {
       // The runs are read last, so that none of them is older than the read they are put to.
       const answer = await api.conversation(id, opening.signal);
       const runs = await api.runsOf(id, null, opening.signal);
-      if (opening.signal.aborted || this.open !== id) return;
-      let next = past.fromAnswer(answer, this.history ?? undefined, runs);
+      if (opening.signal.aborted || this.open !== id) return null;
+      if (this.#anew) this.documents = {};
+      let next = past.fromAnswer(answer, this.#anew ? undefined : (this.history ?? undefined), runs);
+      this.#anew = false;
       const later = meanwhile.filter((event) => event.conversation_id === id && event.seq > answer.seq);
       for (const event of later) next = past.applyEvent(next, event);
       this.history = next;
       for (const event of later) this.#follow(event);
-      this.#seen.look(id, next.seq);
       this.lists.put(answer.conversation);
       const last = past.lastRun(next);
       if (last) this.lists.putRun(last);
+      this.#noteSeen();
       this.problem = null;
-      this.#connection.focus(id, answer.seq);
-      if (last && last.status !== "completed" && !isLive(last.status) && !this.documents[last.id]) this.#fetch(last.id);
+      this.#connection.focus(id);
+      if (last && last.status !== "completed" && !this.documents[last.id]) this.#fetch(last.id);
+      return answer.seq;
     } catch (error) {
-      if (opening.signal.aborted) return;
-      const problem = error instanceof Problem ? error : new Problem(0, "", String(error));
-      const missing = problem.status === 404 || problem.status === 400 || problem.status === 422;
-      if (!this.history || missing) {
-        if (missing) this.history = null;
-        this.problem = { text: problem.message, missing };
-      }
-      this.#connection.focus(missing ? null : id, null);
+      if (opening.signal.aborted) return null;
+      this.#failed(id, error instanceof Problem ? error : new Problem(0, "", String(error)));
+      return null;
     } finally {
       if (this.#opening === opening) {
         this.loading = false;
@@ -278,15 +230,27 @@ class App {
     }
   }
 
-  /** Reads a run's document again: one request at a time per run, at most four a second. */
+  #failed(id: string, problem: Problem): void {
+    const missing = problem.status === 404 || problem.status === 400 || problem.status === 422;
+    if (missing) {
+      this.history = null;
+      this.#connection.focus(null);
+    }
+    if (!this.history) this.problem = { text: problem.message, missing };
+    else setTimeout(() => this.open === id && this.#reread(), RETRY_MS);
+  }
+
+  /** Reads a run's document again: one request at a time per run, at most four a second, until it is there. */
   #fetch(run: string): void {
     let ask = this.#fetching.get(run);
     if (!ask) {
       ask = throttle(async () => {
         try {
-          this.#snapshot(await api.document(run));
-        } catch {
-          // The next frame that does not fit asks again.
+          if (!document.hidden) this.#snapshot(await api.document(run));
+        } catch (error) {
+          // What it shows may be old until this has worked: nothing else may ever come for it.
+          const lasting = error instanceof Problem && error.status >= 400 && error.status < 500;
+          if (!lasting) setTimeout(() => this.history?.runs[run] && this.#fetch(run), RETRY_MS);
         }
       }, 250);
       this.#fetching.set(run, ask);
@@ -298,23 +262,29 @@ class App {
     if (!this.documents[run]) this.#fetch(run);
   }
 
-  // --- frames --------------------------------------------------------------------------------------------------
+  /** Once a second: what no frame and no event tells. */
+  #look(): void {
+    if (document.hidden) return;
+    this.lists.watchRuns(this.open);
+    if (this.run && !this.#framed && this.stream === "open") this.#fetch(this.run.id);
+  }
 
-  #frame(event: string, data: unknown, id: string | null): void {
-    if (DURABLE.has(event)) return this.#durable({ ...(data as DurableEvent), type: event });
-    switch (event) {
-      case "hello":
-        this.lists.refresh();
-        if (this.open === null || this.agents.length === 0) void this.readAgents();
-        // A stream from now on, not from a cursor: what happened before it has to be read.
-        if (this.open !== null && !this.problem?.missing && (!this.history || id !== null)) this.#reread();
-        return;
-      case "reset":
-        this.history = this.history ? { ...this.history, seq: 0 } : null;
-        this.documents = {};
-        this.lists.refresh();
-        void this.#load();
-        return;
+  #noteSeen(): void {
+    if (this.open !== null && this.history && this.lists.find(this.open)?.unseen) this.#seen.look(this.open, this.history.seq);
+  }
+
+  // --- what comes ----------------------------------------------------------------------------------------------
+
+  /** Frames come from now on. What was shown before may have missed some: it is read, unless it is sent anyway. */
+  #focused(conversation: string, live: boolean, whole: boolean): void {
+    if (conversation !== this.open) return;
+    this.#framed = live;
+    const shown = this.last;
+    if (live && !whole && shown && (isLive(shown.status) || this.documents[shown.id])) this.#fetch(shown.id);
+  }
+
+  #frame(name: string, data: unknown): void {
+    switch (name) {
       case "run.document":
         return this.#snapshot(data as DocumentAnswer);
       case "run.text":
@@ -332,22 +302,21 @@ class App {
     if (event.type === "conversation.deleted" && String(event.payload["id"] ?? event.conversation_id) === this.open) {
       this.history = null;
       this.problem = { text: "This conversation was deleted.", missing: true };
-      this.#connection.focus(null, null);
+      this.#connection.focus(null);
       return;
     }
     if (!this.history || this.open === null || event.conversation_id !== this.open) return;
     this.history = past.applyEvent(this.history, event);
-    this.#seen.look(this.open, this.history.seq);
+    this.#noteSeen();
     this.#follow(event);
   }
 
   /** What an event of the open conversation asks for besides its place in the history. */
   #follow(event: DurableEvent): void {
     if (event.type !== "run.status") return;
-    const payload = event.payload as unknown as RunStatusPayload;
-    const { run } = payload;
+    const { run, document } = event.payload as unknown as RunStatusPayload;
     const kept = this.documents[run.id];
-    if (kept) this.#put(run.id, live.server(kept, live.serverPartOf(payload)));
+    if (kept && document) this.#put(run.id, live.server(kept, document));
     else if (isLive(run.status)) this.#fetch(run.id);
     // What was said and called on the way is read at the end; so is whether the run can be continued.
     if (!isLive(run.status)) {
@@ -376,15 +345,6 @@ class App {
     const after = outcome.document;
     // A step began or ended: the messages it left are rows without events, so they are read.
     if (isLive(after.status) && stepsOf(before) !== stepsOf(after)) this.#reread();
-  }
-
-  #putRun(run: Run): void {
-    this.lists.putRun(run);
-    if (this.history?.conversation.id === run.conversation_id) this.history = past.putRun(this.history, run);
-  }
-
-  #putFollowup(followup: Followup): void {
-    if (this.history?.conversation.id === followup.conversation_id) this.history = past.putFollowup(this.history, followup);
   }
 }
 

@@ -1,7 +1,8 @@
-// Tells the server up to which event this person has seen a conversation: what stands on a visible page is seen.
-// The mark is a convenience: one that is lost is set by the next event or by opening the conversation again.
+// Tells the server up to which event this person has seen a conversation: what stands on a visible page is seen. It is
+// told only where something there calls the person. A mark that is lost is set by the next look.
 
 import { api } from "../wire/api";
+import type { Conversation } from "../wire/types";
 import { throttle } from "./throttle";
 
 const INTERVAL_MS = 2_000;
@@ -10,8 +11,8 @@ export class Seen {
   #known = new Map<string, number>();
   #due = new Map<string, number>();
 
-  /** `noted` is told which conversation the server has marked. */
-  constructor(private readonly noted: (conversation: string) => void, private readonly page: Document = document) {}
+  /** `noted` gets the conversation as the server has it then. */
+  constructor(private readonly noted: (conversation: Conversation) => void, private readonly page: Document = document) {}
 
   look(conversation: string, seq: number): void {
     if (this.page.hidden || seq <= (this.#known.get(conversation) ?? 0)) return;
@@ -24,9 +25,8 @@ export class Seen {
     this.#due.clear();
     for (const [conversation, seq] of due) {
       try {
-        await api.seen(conversation, seq);
+        this.noted(await api.seen(conversation, seq));
         this.#known.set(conversation, seq);
-        if (!this.#due.has(conversation)) this.noted(conversation);
       } catch {
         // See above.
       }

@@ -2,7 +2,8 @@
 // It keeps no state but the measured distance between this machine's clock and the server's.
 
 import type {
-  Agent, Choice, Conversation, ConversationAnswer, Decision, DocumentAnswer, Followup, Message, Page, Request, Run, Step,
+  Agent, Choice, Conversation, ConversationAnswer, Decision, DocumentAnswer, Followup, Message, Overview, Page, Request, Run,
+  Step,
 } from "./types";
 import { LIVE } from "./types";
 
@@ -89,8 +90,9 @@ const query = (values: Record<string, string | number | null | undefined>): stri
 
 export const api = {
   agents: () => call<Page<Agent>>("GET", "/v1/agents"),
-  conversations: (cursor?: string | null, limit = 50) =>
-    call<Page<Conversation>>("GET", `/v1/conversations${query({ limit, cursor })}`),
+  overview: () => call<Overview>("GET", "/v1/overview"),
+  conversations: (cursor?: string | null, unseen = false) =>
+    call<Page<Conversation>>("GET", `/v1/conversations${query({ limit: 50, cursor, unseen: unseen ? "true" : null })}`),
   liveRuns: () => call<Page<Run>>("GET", `/v1/runs?${LIVE.map((s) => `status=${s}`).join("&")}&limit=50`),
   runsOf: (conversation: string, cursor?: string | null, signal?: AbortSignal) =>
     call<Page<Run>>("GET", `/v1/runs${query({ conversation_id: conversation, limit: 50, cursor })}`, signal ? { signal } : {}),

@@ -32,7 +32,11 @@ export interface Run {
   resume_of?: string | null; retry_of?: string | null;
   created_at: string; started_at: string | null; finished_at: string | null;
   usage?: Usage | null; cost?: Cost | null; line?: string | null; steps?: number; model?: string | null;
+  /** Who has it now, as lists and events tell it; undefined: not told. */
+  owner?: Owner | null;
 }
+
+export interface Owner { kind: string; seen_at?: string | null; takeover_at?: string | null }
 
 export interface ToolCall { id: string; name: string; args: unknown }
 
@@ -46,7 +50,9 @@ export interface Message {
 
 export interface Conversation {
   id: string; title: string | null; agent?: string | null; status?: string | null; line?: string | null;
-  open_requests?: number; message_count?: number; unseen?: number | boolean; created_at?: string; updated_at: string;
+  open_requests?: number; message_count?: number; created_at?: string; updated_at: string;
+  /** A question was put or a run ended in it, and no device of this person has shown that yet. */
+  unseen?: boolean;
 }
 
 export interface Followup {
@@ -109,7 +115,7 @@ export interface RunDocument {
   run_id: string; conversation_id: string; agent?: string | null;
   status: RunStatus; reason: string; error: { code?: string; message?: string } | string | null; run_version: number;
   created_at: string; started_at: string | null; finished_at: string | null; attempt: number; crashes: number;
-  owner?: { kind: string; seen_at?: string | null; takeover_at?: string | null } | null;
+  owner?: Owner | null;
   wait: Wait | null; stop: Stop | null; requests: Request[]; followups: Followup[]; cost?: Cost | null;
   backend_policy?: { models?: string[] | null; providers?: string[] | null } | null;
   model?: string | null; activity_at?: string | null;
@@ -137,6 +143,13 @@ export interface ConversationAnswer {
   next_cursor?: string | null;
 }
 
+/** Everything beside the open conversation, in one consistent read; events behind `seq` go on from there. */
+export interface Overview {
+  seq: number; unseen: number; conversations: Page<Conversation>; runs: Page<Run>; requests: Page<Request>;
+  /** The conversations of those runs and requests that are not on the page. */
+  also: Conversation[];
+}
+
 export interface Page<T> { items: T[]; next_cursor: string | null }
 
 export interface Agent {
@@ -144,9 +157,10 @@ export interface Agent {
   model?: { name: string; source?: string | null; hint?: string | null } | null;
 }
 
-/** What a `run.status` event carries. */
+/** What a `run.status` event carries: the run, and the whole server part of its document. */
 export interface RunStatusPayload {
-  run: Run; requests?: Request[]; followups?: Followup[]; owner?: RunDocument["owner"]; conversation?: Conversation;
+  run: Run; document?: RunDocument; conversation?: Conversation;
+  requests?: Request[]; followups?: Followup[]; owner?: Owner | null;
 }
 
 /** A durable event as the stream carries it. */
