@@ -29,7 +29,7 @@ describe("arguments", () => {
     ["{\"cut\": \"off", "{\"cut\": \"off"],
     ["page 2", "page 2"],
     [null, ""], [undefined, ""], [{}, ""],
-    [{ text: "x".repeat(60) }, `text = ${"x".repeat(47)}…`],
+    [{ text: "x".repeat(60) }, `text = ${"x".repeat(35)}…`],
     [{ text: "two\nlines" }, "text = two lines"],
   ])("%j as one line", (value, expected) => expect(preview(value)).toBe(expected));
 

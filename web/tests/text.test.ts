@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { highlight } from "../src/text/highlight";
+import { CodeStream, highlight } from "../src/text/highlight";
 import { MarkdownStream, plain, safeHref, type Token } from "../src/text/markdown";
 import { visible, visibleText } from "../src/text/visible";
 import { money, span, tokens } from "../src/text/format";
@@ -25,6 +25,17 @@ describe("markdown", () => {
       }),
       { numRuns: 600 },
     );
+  });
+
+  test("keeps the items of a list that grows, and the rows of a table, the same objects", () => {
+    const stream = new MarkdownStream();
+    const first = (tokens: Token): unknown => "items" in tokens ? (tokens.items as unknown[])[0] : "rows" in tokens ? (tokens.rows as unknown[][])[0]?.[0] : null;
+    for (const [before, after] of [["- one\n- tw", "- one\n- two\n- three"], ["| a |\n|---|\n| 1 |\n| 2", "| a |\n|---|\n| 1 |\n| 2 |\n| 3 |"]] as const) {
+      const old = stream.update(before).at(-1);
+      const now = stream.update(after).at(-1);
+      expect(old && first(old.token)).toBeTruthy();
+      expect(now && first(now.token)).toBe(old && first(old.token));
+    }
   });
 
   test("keeps finished blocks the same objects while text is added", () => {
@@ -77,6 +88,24 @@ describe("the highlighter", () => {
 
   test("leaves an unknown language plain", () => {
     expect(highlight("if x", "brainfuck")).toEqual([{ kind: "plain", text: "if x" }]);
+  });
+
+  test("in pieces gives what the whole gives", () => {
+    const language = fc.constantFrom("python", "js", "json", "sh", "sql", "c", "go", "rust", "css", "html", "diff", "none");
+    const piece = fc.constantFrom("a", "if ", "\"", "'", "`", "\\", "\n", "\\\n", "# ", "/*", "*/", "//", "1", ".", "<!--", "-->", "\"\"\"", "+", "- ");
+    fc.assert(fc.property(fc.array(piece, { maxLength: 40 }), language, (pieces, name) => {
+      const stream = new CodeStream();
+      for (let i = 0; i <= pieces.length; i++) {
+        const code = pieces.slice(0, i).join("");
+        expect(stream.update(code, name)).toEqual(highlight(code, name));
+      }
+    }), { numRuns: 500 });
+  });
+
+  test("keeps the pieces of finished lines the same objects", () => {
+    const stream = new CodeStream();
+    const before = stream.update("def f():\n  return 1\n", "py")[0];
+    expect(stream.update("def f():\n  return 1\n\nprint(", "py")[0]).toBe(before);
   });
 
   test("loses no character of any text in any language", () => {

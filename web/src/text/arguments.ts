@@ -2,7 +2,7 @@
 // out is text that still has to be drawn with its hidden characters made visible.
 
 /** A long value in a line: of an address or a path the end tells most, of a text its begin. */
-const SHORT = 48;
+const SHORT = 36;
 
 /** One line of a call's arguments: `url = …/page · max = 3`. A text that holds JSON is read first. */
 export function preview(value: unknown): string {

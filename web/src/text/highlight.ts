@@ -52,11 +52,59 @@ const ALIASES = new Map(Object.entries({
 const LIMIT = 60_000;
 
 export function highlight(code: string, language: string): Token[] {
+  return from(0, code, language) ?? [{ kind: "plain", text: code }];
+}
+
+/** Code that grows: only its last lines are read again, and the pieces before them stay the same objects. */
+export class CodeStream {
+  #code = "";
+  #language = "";
+  #tokens: Token[] = [];
+
+  update(code: string, language: string): Token[] {
+    if (code === this.#code && language === this.#language) return this.#tokens;
+    const grows = language === this.#language && code.length <= LIMIT && this.#tokens.length > 1 && code.startsWith(this.#code);
+    this.#tokens = (grows && this.#append(code)) || highlight(code, language);
+    this.#code = code;
+    this.#language = language;
+    return this.#tokens;
+  }
+
+  #append(code: string): Token[] | null {
+    const settled = lineStart(this.#code);
+    let keep = 0;
+    let at = 0;
+    for (; keep < this.#tokens.length; keep++) {
+      const next = at + (this.#tokens[keep]?.text.length ?? 0);
+      if (next > settled || next === this.#code.length) break;
+      at = next;
+    }
+    const fresh = from(at, code, this.#language);
+    const [last, first] = [this.#tokens[keep - 1], fresh?.[0]];
+    if (!fresh) return null;
+    if (last && first && last.kind === first.kind && !isDiff(this.#language)) {
+      return [...this.#tokens.slice(0, keep - 1), { kind: last.kind, text: last.text + first.text }, ...fresh.slice(1)];
+    }
+    return [...this.#tokens.slice(0, keep), ...fresh];
+  }
+}
+
+/** Where the last line starts, that of a string which goes on over a line's end included. */
+function lineStart(code: string): number {
+  let at = code.lastIndexOf("\n", code.length - 1);
+  while (at > 0 && code[at - 1] === "\\") at = code.lastIndexOf("\n", at - 1);
+  return at + 1;
+}
+
+const isDiff = (language: string): boolean => ["diff", "patch"].includes(language.toLowerCase());
+
+/** The pieces of `code` from `start` on; null where it stays plain. */
+function from(start: number, code: string, language: string): Token[] | null {
   const name = language.toLowerCase();
-  if (code.length > LIMIT) return [{ kind: "plain", text: code }];
-  if (name === "diff" || name === "patch") return diff(code);
+  if (code.length > LIMIT) return null;
+  if (isDiff(name)) return diff(code.slice(start));
   const facts = LANGUAGES.get(ALIASES.get(name) ?? name);
-  return facts ? scan(code, facts) : [{ kind: "plain", text: code }];
+  return facts ? scan(code, facts, start) : null;
 }
 
 function diff(code: string): Token[] {
@@ -69,14 +117,14 @@ function diff(code: string): Token[] {
 const WORD = /[A-Za-z_$][\w$]*/y;
 const NUMBER = /(?:0[xX][\da-fA-F_]+|0[bB][01_]+|\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?)[a-zA-Z]*/y;
 
-function scan(code: string, facts: Language): Token[] {
+function scan(code: string, facts: Language, start: number): Token[] {
   const tokens: Token[] = [];
   const put = (kind: Kind, text: string): void => {
     const last = tokens[tokens.length - 1];
     if (last && last.kind === kind) last.text += text;
     else tokens.push({ kind, text });
   };
-  let i = 0;
+  let i = start;
   while (i < code.length) {
     const end = comment(code, i, facts) ?? string(code, i, facts);
     if (end !== null) {

@@ -52,12 +52,32 @@ export class MarkdownStream {
     const dropped = this.#blocks.slice(keep);
     const fresh = lex(text.slice(start)).map((token, i) => {
       const old = dropped[i];
-      if (old && old.token.type === token.type) return old.token.raw === token.raw ? old : { key: old.key, token };
+      if (old && old.token.type === token.type) return old.token.raw === token.raw ? old : { key: old.key, token: shared(old.token, token) };
       return { key: this.#next++, token };
     });
     this.#blocks = [...kept, ...fresh];
     this.#lexed = text;
   }
+}
+
+/** The new token with every part of the old one that did not change: of a list that grows, all items but the last. */
+function shared<T extends object>(old: Part | undefined, token: T): T {
+  const fresh: Part = token;
+  if (!old || old.type !== fresh.type || old.loose !== fresh.loose || String(old.align) !== String(fresh.align)) return token;
+  if (old.raw === fresh.raw && old.text === fresh.text) return old as T;
+  for (const name of ["tokens", "items", "header"] as const) {
+    const [before, after] = [old[name], fresh[name]];
+    if (Array.isArray(before) && Array.isArray(after)) fresh[name] = after.map((part, i) => shared(before[i], part));
+  }
+  const rows = old.rows;
+  if (rows && fresh.rows) fresh.rows = fresh.rows.map((row, i) => row.map((cell, j) => shared(rows[i]?.[j], cell)));
+  return token;
+}
+
+/** What the lexer's tokens and the cells of its tables have, as far as it is compared here. */
+interface Part {
+  type?: unknown; raw?: unknown; text?: unknown; loose?: unknown; align?: unknown;
+  tokens?: Part[] | undefined; items?: Part[] | undefined; header?: Part[] | boolean | undefined; rows?: Part[][] | undefined;
 }
 
 /** The address a link may keep, or null. Written addresses with control characters or other schemes are not links. */
