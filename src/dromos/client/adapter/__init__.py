@@ -13,7 +13,7 @@ It must not know the server's inside: only its addresses and JSON.
 
 from dromos.client.adapter.box import Box
 from dromos.client.adapter.run import AdapterRun
-from dromos.client.adapter.session import AdapterSession
+from dromos.client.adapter.session import AdapterSession, serve
 from dromos.client.adapter.steps import Current, Progress, Step
 from dromos.client.adapter.values import AgentError, Answer, Decision, Parked, Question, Steer, Stop
 from dromos.domain.errors import LeaseLost
@@ -33,4 +33,5 @@ __all__ = [
     "Steer",
     "Step",
     "Stop",
+    "serve",
 ]

@@ -65,6 +65,8 @@ class AdapterRun:
         """Messages that this run stored under earlier attempts."""
         self.decisions = [Decision.of(one) for one in claim["decisions"]]
         """What people decided since the run parked."""
+        self.token: str = claim["token"]
+        """Authorises every call for this run, as long as this attempt lasts: it is a secret."""
         self.stop: Stop | None = None
         """Why the handler is being cancelled."""
         self.result: Answer | None = None
@@ -78,7 +80,7 @@ class AdapterRun:
         # A claim may have waited long for its run: then a renewal has to confirm it before anything else.
         sent_at = max(sent_at, monotonic() - seconds / 3)
         self._lease.grant(sent_at=sent_at, seconds=seconds, until=claim["lease_until"])
-        self._calls = RunCalls(connection, self.id, claim["token"], self._lease)
+        self._calls = RunCalls(connection, self.id, self.token, self._lease)
         self._pen = Pen(self._calls, self._make_box, new_id)
         self._hint = asyncio.Event()
         self._renewing = asyncio.Lock()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
@@ -85,7 +86,7 @@ class AdapterSession:
     # ── claiming ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def serve(self, handler: Handler) -> None:
-        """Give each run to `handler` in a task of its own, until `stop_claiming` or a cancellation.
+        """Give each run to `handler` in a task of its own, until `stop_claiming`; `aclose` waits for those under way.
 
         Whatever a handler raises ends its run, never the session. Raises an ApiError where the server refuses the
         session's claims, for example for an agent that it does not know.
@@ -94,8 +95,6 @@ class AdapterSession:
             task = asyncio.create_task(self._handle(run, handler))
             self._handlers.add(task)
             task.add_done_callback(self._handlers.discard)
-        if self._handlers:
-            await asyncio.wait(self._handlers)
 
     async def runs(self) -> AsyncIterator[AdapterRun]:
         """Runs as they come, each claimed and kept alive; enter each one with `async with run:`."""
@@ -111,7 +110,7 @@ class AdapterSession:
                 yield run
 
     def stop_claiming(self) -> None:
-        """Take no further run; `serve` returns when those under way have ended. For a signal handler of the loop."""
+        """Take no further run: `serve` and `runs` end. For a signal handler of the loop, for example."""
         self._closing.set()
 
     async def _handle(self, run: AdapterRun, handler: Handler) -> None:
@@ -240,3 +239,25 @@ class AdapterSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+async def serve(url: str, handler: Handler, *, agents: Sequence[str], **options: Any) -> None:
+    """A whole adapter: serves until Ctrl-C or SIGTERM, then lets runs under way end. `options` as for the session.
+
+    The second signal ends the program at once; what is under way then is left to the server's recovery.
+    """
+    async with AdapterSession(url, agents=agents, **options) as session:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+
+        def first() -> None:
+            for number in signals:
+                loop.remove_signal_handler(number)
+            session.stop_claiming()
+
+        try:
+            for number in signals:
+                loop.add_signal_handler(number, first)
+        except (NotImplementedError, RuntimeError):  # no signals on this system, or not in the main thread
+            pass
+        await session.serve(handler)
