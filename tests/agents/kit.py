@@ -15,6 +15,7 @@ from dromos.agents.langgraph.assistant import AssistantSource
 from dromos.agents.langgraph.chat_models import ChatModels
 from dromos.agents.langgraph.local_model import LocalModel
 from dromos.agents.langgraph.model_choice import ModelSelector
+from dromos.ports.live import DocumentSnapshot
 from dromos.ports.store import Row, Store, Table
 from dromos.ports.tool import ToolAnnotations, ToolContext, ToolOutcome, ToolSourceHealth, ToolSpec
 
@@ -45,7 +46,10 @@ class LiveNotes:
         self.values: dict[str, Any] = {}
         self.told: list[tuple[str, Any]] = []
         self.steps: dict[str, Mapping[str, Any]] = {}
+        self.fields: dict[str, Any] = {}
+        self.content: dict[str, Any] = {}
         self.spoke = asyncio.Event()
+        self.changed = False
 
     def text(self, message_id: str, text: str) -> None:
         text.encode()  # raises where half of a pair got through
@@ -56,14 +60,21 @@ class LiveNotes:
         self.values[path] = value
         self.told.append((path, value))
 
+    def remove(self, path: str) -> None:
+        self.values.pop(path, None)
+        self.told.append((path, None))
+
+    def touch(self) -> None:
+        return None
+
     def step(self, step: Mapping[str, Any]) -> None:
         self.steps[step["id"]] = step
 
     def server(self, fields: Mapping[str, Any]) -> None:
-        return None
+        self.fields.update(fields)
 
-    def snapshot(self) -> Any:
-        return None
+    def snapshot(self) -> DocumentSnapshot:
+        return DocumentSnapshot("run", 0, self.content)
 
     def close(self) -> None:
         return None

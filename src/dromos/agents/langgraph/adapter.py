@@ -23,13 +23,17 @@ from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.earlier_attempts import Earlier, earlier_attempts
 from dromos.agents.langgraph.failures import classify
 from dromos.agents.langgraph.message_rows import role_of
+from dromos.agents.langgraph.model_facts import Expected, ModelFacts
 from dromos.agents.langgraph.observer import Observer
+from dromos.agents.langgraph.steering import Entrance
+from dromos.domain.cost import Spent, Tokens, money
 from dromos.domain.errors import DromosError, Unavailable
+from dromos.domain.pointers import pointer
 from dromos.domain.runs import Run
 from dromos.ports.agent import AgentInfo, Attempt, CheckpointSummary, Failed, InputMessage, Outcome
 from dromos.ports.clock import Clock
 from dromos.ports.meter import Meter
-from dromos.ports.store import Store
+from dromos.ports.store import Store, Table
 
 log = structlog.get_logger("dromos.agents")
 
@@ -63,8 +67,17 @@ class GraphSource(Protocol):
 class LangGraphAgent:
     """`ports.agent.Agent` over a `GraphSource`."""
 
-    def __init__(self, source: GraphSource, store: Store, clock: Clock, meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        source: GraphSource,
+        store: Store,
+        clock: Clock,
+        meter: Meter | None = None,
+        facts: ModelFacts | None = None,
+    ) -> None:
         self._source, self._store, self._clock, self._meter = source, store, clock, meter
+        self._facts = facts or ModelFacts()
+        self._answering: set[str] = set()  # nodes seen to answer, over all attempts
 
     @property
     def info(self) -> AgentInfo:
@@ -80,25 +93,67 @@ class LangGraphAgent:
         except Exception as error:
             failure = classify(error, now=self._clock.now())
             return Failed(failure.code, failure.message)
-        earlier = Earlier(usage=dict(run.usage))
-        if run.attempt > 1:
-            earlier = await attempt.recorder.read(lambda tx: earlier_attempts(tx, run))
-            for part, value in (("steps", earlier.steps), ("usage", earlier.usage), ("current", None)):
-                attempt.live.set(f"/{part}", value)
+        earlier = await self._take_up(attempt)
         observer = Observer(
             replace(run, usage=earlier.usage),
             attempt.live,
             self._clock,
             first_num=earlier.next_num,
-            model_name=plan.model_name,
+            expected=Expected(plan.model_name, plan.context_limit),
+            facts=self._facts,
+            spent=earlier.spent,
             meter=self._meter,
         )
         saver = Checkpointer(
-            attempt.recorder, step_rows=observer.step_rows, on_commit=observer.records.stored
+            attempt.recorder,
+            step_rows=observer.step_rows,
+            new_cost=observer.new_cost,
+            on_commit=observer.stored,
+            entrance=self._entrance(attempt, plan),
         )
         if plan.model_name:
             attempt.live.set("/model", plan.model_name)
         return await AttemptRun(attempt, plan, self._clock, observer, saver).carry_out()
+
+    def _entrance(self, attempt: Attempt, plan: Plan) -> Entrance | None:
+        """Where messages come in while the run is at work; None for a graph that takes one thing at a time."""
+        if attempt.steer is None or self._source.input_field is not None:
+            return None
+        self._answering |= plan.answering
+        return Entrance(attempt.steer, plan.graph, self._answering)
+
+    async def _take_up(self, attempt: Attempt) -> Earlier:
+        """What earlier attempts left, their lost steps put on record, and the document made to show it."""
+        run, live = attempt.run, attempt.live
+        if run.attempt <= 1:
+            return Earlier(usage=dict(run.usage))
+        content = live.snapshot().content
+        shown = content.get("steps") or []
+        earlier = await attempt.recorder.read(lambda tx: earlier_attempts(tx, run, shown))
+        if earlier.lost:
+            earlier = replace(earlier, spent=self._price(earlier))
+            rows = earlier.lost
+            await attempt.recorder.write(lambda tx, _: tx.put_many(Table.RUN_STEPS, rows))
+        for part, value in (("steps", earlier.steps), ("usage", earlier.usage), ("current", None)):
+            live.set(f"/{part}", value)
+        for name, helper in (content.get("subagents") or {}).items():
+            if helper.get("status") == "running":
+                live.set(pointer("subagents", name), {**helper, "status": "failed", "current": None})
+        return earlier
+
+    def _price(self, earlier: Earlier) -> Spent:
+        """What the run has cost with its lost calls, as far as their tokens are known."""
+        spent = earlier.spent
+        for row in earlier.lost:
+            if row["usage"] is None:
+                continue
+            tokens, priced = Tokens(**row["usage"]), self._facts.by_name(row["name"]).priced
+            amount = (
+                None if priced is None else self._facts.prices.cost(priced, tokens, row["started_at"], {})
+            )
+            row["cost"] = None if amount is None else money(amount)
+            spent = spent.plus(amount)
+        return spent
 
     async def warm(self) -> None:
         """Load now what the first run would have to wait for. Raises nothing: a fault is told by `fault`."""

@@ -17,8 +17,10 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
+from langgraph.types import StreamMode
 
 from dromos.agents.langgraph.answers import store_answer
+from dromos.agents.langgraph.box import BOX_KEY
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.failures import Failure, classify, safe_text
 from dromos.agents.langgraph.observer import Observer
@@ -43,6 +45,7 @@ DEFAULT_STEP_LIMIT = 25
 """For a run that was stored without a limit of its own."""
 _SPARE = 3
 """LangGraph's limit stands so much above ours that ours is always met first."""
+_MODES: list[StreamMode] = ["tasks", "custom"]
 OBSERVER_KEY = "__dromos_observer"
 RUN_KEY = "__dromos_run"
 """Keys of `configurable` under which a graph of ours finds the attempt's observer and its run."""
@@ -50,17 +53,22 @@ RUN_KEY = "__dromos_run"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A graph made ready for one attempt. `extras` go into `configurable` for the graph itself."""
+    """A graph made ready for one attempt. `context_limit`: tokens the model can read, where its own server told.
+
+    `extras` go into `configurable` for the graph itself. `answering`: nodes that are known to answer into `messages`."""
 
     graph: Pregel[Any, Any, Any, Any]
     model_name: str = ""
+    context_limit: int | None = None
     output: str | None = None
+    answering: frozenset[str] = frozenset()
     extras: Mapping[str, Any] = field(default_factory=dict)
     policies: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
 
 
 class _Boundary(RunControl):
-    """LangGraph looks here before each step that has work: a drain ends the attempt, and so does the step limit.
+    """LangGraph looks here before each step that has work: a drain ends the attempt, and so does the step limit; a
+    message that entered ends only the pass.
 
     LangGraph's own limit is no use for that: it counts differently after a resume, and raises at an exact finish.
     """
@@ -71,14 +79,25 @@ class _Boundary(RunControl):
         super().__init__()
         self._drain, self._saver = drain, saver
         self._left = saver.steps + left
+        if saver.entrance is not None:
+            saver.entrance.used = False
+            saver.entrance.closed = self._ends_after_this_step
 
     @property
     def limit_reached(self) -> bool:
         return self._saver.steps >= self._left
 
     @property
+    def message_entered(self) -> bool:
+        """The state in the store has a message that this pass does not know."""
+        return self._saver.entrance is not None and self._saver.entrance.used
+
+    @property
     def drain_requested(self) -> bool:
-        return self._drain.is_set() or self.limit_reached
+        return self._drain.is_set() or self.limit_reached or self.message_entered
+
+    def _ends_after_this_step(self) -> bool:
+        return self._drain.is_set() or self._saver.steps + 1 >= self._left
 
 
 class AttemptRun:
@@ -110,7 +129,11 @@ class AttemptRun:
         while True:
             commits = self.saver.commits
             try:
-                return await self._pass(look_first=repeated)
+                outcome = await self._pass(look_first=repeated)
+                if outcome is not None:
+                    return outcome
+                repeated, self.tries = True, {}
+                continue
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -135,7 +158,8 @@ class AttemptRun:
                 return outcome
             repeated = True
 
-    async def _pass(self, *, look_first: bool) -> Outcome:
+    async def _pass(self, *, look_first: bool) -> Outcome | None:
+        """None: a message entered the thread; the next pass goes on from there."""
         run = self.attempt.run
         left = self._limit
         if look_first:
@@ -147,7 +171,12 @@ class AttemptRun:
                 return await self._finish()
             left -= done
         self._questions = []
-        extras = {**self.plan.extras, RUN_KEY: run, OBSERVER_KEY: self.observer}
+        extras = {
+            **self.plan.extras,
+            RUN_KEY: run,
+            OBSERVER_KEY: self.observer,
+            BOX_KEY: self.observer.take,
+        }
         config: RunnableConfig = {
             "configurable": {"thread_id": run.conversation_id, "run_id": run.id, **extras},
             "metadata": {"attempt": run.attempt},
@@ -158,12 +187,17 @@ class AttemptRun:
         boundary = _Boundary(self.attempt.drain, self.saver, left)
         try:
             async for part in self.graph.astream(
-                engine_input, config, stream_mode=["tasks"], durability="sync", version="v2", control=boundary
+                engine_input, config, stream_mode=_MODES, durability="sync", version="v2", control=boundary
             ):
-                event = cast(dict[str, Any], part["data"])
-                self.observer.on_task(event)
-                self._questions.extend(event.get("interrupts") or ())
+                kind, data = part["type"], cast(Any, part["data"])
+                self.observer.on_event(kind, data)
+                if kind == "tasks":
+                    if self.saver.entrance is not None:
+                        self.saver.entrance.learn(data)
+                    self._questions.extend(data.get("interrupts") or ())
         except GraphDrained:
+            if boundary.message_entered:
+                return None
             if boundary.limit_reached:
                 return Failed(ErrorCode.RECURSION_LIMIT, _limit_text(self._limit))
             return Drained()
@@ -180,7 +214,7 @@ class AttemptRun:
             await self.attempt.recorder.write(
                 lambda tx, owned: store_answer(tx, owned, answer), messages=True
             )
-        return Finished()
+        return Finished(line=self.observer.line)
 
     @property
     def _limit(self) -> int:

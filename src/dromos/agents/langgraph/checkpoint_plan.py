@@ -15,7 +15,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import Checkpoint
 
-from dromos.agents.langgraph import input_reference
+from dromos.agents.langgraph import input_reference, steering
 from dromos.agents.langgraph.checkpoint_rows import (
     FORMAT,
     INLINE_BYTES,
@@ -29,6 +29,7 @@ from dromos.agents.langgraph.message_rows import clean, engine_columns, to_row
 from dromos.agents.langgraph.state_serde import StateSerializer
 from dromos.agents.langgraph.thread_log import Entry, Place, Ranges, ThreadLog, extend, is_message_list
 from dromos.domain.runs import Run
+from dromos.ports.agent import InputMessage, Take
 from dromos.ports.store import NOT_NULL, In, Row, Table, Tx
 
 ROOT_CHANNEL = "messages"
@@ -78,14 +79,23 @@ class CheckpointPlan:
     start: dict[str, Any] | None = None  # an input that may be stored by naming its messages
     writes: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
+    cost: Row | None = None
+    entered: bool = False  # a message that steers the run was added by `apply`
+
+    @property
+    def holds_conversation(self) -> bool:
+        """True where the conversation's list of messages is stored as rows, so that one more can be added."""
+        changed = any(change.channel == ROOT_CHANNEL for change in self.lists)
+        return self.ns == "" and (changed or ROOT_CHANNEL in self.kept)
 
     @property
     def has_new_messages(self) -> bool:
         """True where `apply` may number messages."""
         return any(change.rows for change in self.lists)
 
-    def apply(self, tx: Tx, run: Run) -> dict[str, list[Place]]:
-        """Write everything; returns the places of each changed list's entries."""
+    def apply(self, tx: Tx, run: Run, take: Take | None = None) -> dict[str, list[Place]]:
+        """Write everything; returns the places of each changed list's entries. With `take` the conversation's list
+        also gets what waits to be read."""
         now = tx.now()
         numbers = Numbers(tx, self.thread_id)
         placement = Placement(messages=dict(self.kept))
@@ -106,6 +116,8 @@ class CheckpointPlan:
                 placement.inline[channel] = typed
         count = _length(placement.messages.get(ROOT_CHANNEL, [])) if self.ns == "" else 0
         numbers.save(message_count=count)
+        if take is not None:
+            count += self._let_in(tx, take(), placement)
         for row in blobs:
             tx.upsert(Table.CHECKPOINT_BLOBS, row)
         tx.upsert(Table.CHECKPOINTS, self._row(placement, count, now))
@@ -113,8 +125,11 @@ class CheckpointPlan:
             tx.upsert(Table.WRITES, row)
         if self.steps:
             tx.put_many(Table.RUN_STEPS, self.steps)
+        news: Row = {} if self.cost is None else {"cost": self.cost}
         if run.tries:  # they count the failures of one step, and this one is done
-            tx.change(Table.RUNS, {"id": run.id}, {"tries": {}})
+            news["tries"] = {}
+        if news:
+            tx.change(Table.RUNS, {"id": run.id}, news)
         return places
 
     def commit(self, places: Mapping[str, list[Place]]) -> None:
@@ -136,6 +151,19 @@ class CheckpointPlan:
         for channel, log in memory.logs.items():
             if channel not in self.kept and channel not in places:
                 log.replace((), ())
+
+    def _let_in(self, tx: Tx, messages: Sequence[InputMessage], placement: Placement) -> int:
+        """Add rows of the history to the end of the conversation's list; returns how many."""
+        self.entered = bool(messages)
+        if messages:
+            ranges = placement.messages[ROOT_CHANNEL]
+            for seq in steering.enter(
+                tx, self.thread_id, messages, _next_seq(tx, self.thread_id, "", ROOT_CHANNEL)
+            ):
+                extend(ranges, seq)
+            where = {"id": self.thread_id}
+            tx.change(Table.CONVERSATIONS, where, {"message_count": _length(ranges)})
+        return len(messages)
 
     def _refer_to_input(self, tx: Tx, start: dict[str, Any]) -> tuple[str, bytes] | None:
         ids = input_reference.message_ids(start)

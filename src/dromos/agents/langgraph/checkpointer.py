@@ -23,9 +23,11 @@ from langgraph.checkpoint.base import (
 
 from dromos.agents.langgraph import thread_upkeep
 from dromos.agents.langgraph.blocking_saver import BlockingSaver
-from dromos.agents.langgraph.checkpoint_plan import ROOT_CHANNEL, ThreadMemory, plan
+from dromos.agents.langgraph.checkpoint_plan import ROOT_CHANNEL, CheckpointPlan, ThreadMemory, plan
 from dromos.agents.langgraph.pending_writes import PendingWrites, TaskWrites, settle
 from dromos.agents.langgraph.state_serde import StateSerializer
+from dromos.agents.langgraph.steering import Entrance
+from dromos.agents.langgraph.thread_log import Place
 from dromos.agents.langgraph.thread_reads import (
     ThreadRows,
     config_of,
@@ -46,7 +48,8 @@ class Checkpointer(BlockingSaver):
     """Make it inside the event loop that will use it.
 
     `source` is the attempt's recorder, or a store to read only. `step_rows(checkpoint_id)` gives the rows of
-    `run_steps` that are to be stored with a root checkpoint, `on_commit` is called when they are. Raises `LeaseLost`
+    `run_steps` that are to be stored with a root checkpoint, `new_cost()` the run's cost where it changed; `on_commit`
+    is called when they are. `entrance` is where messages that steer the run come in. Raises `LeaseLost`
     where the run is no longer owned, `StateUnreadable` and `StateNotStorable` naming the field.
     """
 
@@ -57,7 +60,9 @@ class Checkpointer(BlockingSaver):
         source: Recorder | Store,
         *,
         step_rows: Callable[[str], list[Row]] | None = None,
+        new_cost: Callable[[], Row | None] | None = None,
         on_commit: Callable[[], None] | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         super().__init__(serde=StateSerializer())
         self.serde = StateSerializer()
@@ -66,8 +71,9 @@ class Checkpointer(BlockingSaver):
         self.steps = 0  # of the root graph, stored by this instance; the taking in of an input is none
         self._source = source
         self._recorder: Recorder | None = source if _can_write(source) else None
-        self._step_rows = step_rows
+        self._step_rows, self._new_cost = step_rows, new_cost
         self._on_commit = on_commit
+        self.entrance = entrance
         self._memory: dict[tuple[str, str], ThreadMemory] = {}
         self._pending = PendingWrites(self._store_writes)
         self._nonce = 0
@@ -160,19 +166,35 @@ class Checkpointer(BlockingSaver):
             made.writes = rows_left_by(held, self.serde, recorder.fence.run_id, delta)
             if self._step_rows is not None and ns == "":
                 made.steps = self._step_rows(checkpoint["id"])
+                made.cost = self._new_cost() if self._new_cost is not None else None
             with self._pending.during_save():
-                places = await recorder.write(made.apply, messages=made.has_new_messages)
+                places = await self._store(recorder, made, checkpoint)
         except BaseException as error:
             settle(held, error)
             raise
         if ns == "" and metadata.get("source") == "loop" and not memory.after_input:
             self.steps += 1
         made.commit(places)
+        if made.entered and self.entrance is not None:
+            self.entrance.used = True
+            self._memory.pop((thread_id, ns))  # what the engine holds in memory is not what is stored
         settle(held)
         self.commits += 1
         if self._on_commit is not None and ns == "":
             self._on_commit()
         return config_of(thread_id, ns, checkpoint["id"])
+
+    async def _store(
+        self, recorder: Recorder, made: CheckpointPlan, checkpoint: Checkpoint
+    ) -> dict[str, list[Place]]:
+        entrance = self.entrance
+        if made.ns or entrance is None:
+            return await recorder.write(made.apply, messages=made.has_new_messages)
+        if entrance.used:
+            raise RuntimeError("the engine went on from a state that a message had been added to")
+        if made.metadata.get("source") == "loop" and made.holds_conversation and entrance.is_open(checkpoint):
+            return await entrance.steering.write(made.apply)
+        return await recorder.write(made.apply, messages=made.has_new_messages)
 
     async def aput_writes(
         self,

@@ -1,10 +1,15 @@
-"""A model's text on its way to readers: whole characters only.
+"""The models' text on its way to readers: whole characters only, one message at a time.
+
+A document shows one message being written. Where several models write at once, the first keeps the place until it is
+done; what the others say meanwhile waits, and the next of those still writing then shows all of its text.
 
 Models may split a character beyond the basic plane over two chunks, each with half of a surrogate pair. The first
 half waits here for the second; a half that stays alone becomes U+FFFD.
 """
 
 from __future__ import annotations
+
+from uuid import UUID
 
 from dromos.domain.text import clean_text
 from dromos.ports.live import LiveRun
@@ -15,14 +20,19 @@ class LiveText:
 
     def __init__(self, live: LiveRun) -> None:
         self._live = live
+        self._writer: UUID | None = None
         self._message_id = ""
         self._half = ""
+        self._waiting: dict[UUID, tuple[str, list[str]]] = {}  # message id and chunks, by call, oldest first
 
-    def add(self, message_id: str, text: str) -> None:
-        """One chunk of a message. A new `message_id` begins another message."""
-        if message_id != self._message_id:
-            self.flush()
-            self._message_id = message_id
+    def add(self, call: UUID, message_id: str, text: str) -> None:
+        """One chunk of the message that a model call writes."""
+        if call != self._writer:
+            if self._writer is not None:
+                self._waiting.setdefault(call, (message_id, []))[1].append(text)
+                self._live.touch()
+                return
+            self._writer, self._message_id = call, message_id
         text = self._half + text
         self._half = ""
         if "\ud800" <= text[-1] <= "\udbff":
@@ -30,8 +40,16 @@ class LiveText:
         if text:
             self._live.text(message_id, clean_text(text))
 
-    def flush(self) -> None:
-        """The message is complete: nothing may wait."""
+    def end(self, call: UUID) -> None:
+        """The call's message is complete, or will never be."""
+        if call != self._writer:
+            self._waiting.pop(call, None)
+            return
         if self._half:
             half, self._half = self._half, ""
             self._live.text(self._message_id, clean_text(half))
+        self._writer = None
+        if self._waiting:
+            following = next(iter(self._waiting))
+            message_id, chunks = self._waiting.pop(following)
+            self.add(following, message_id, "".join(chunks))

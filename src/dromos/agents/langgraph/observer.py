@@ -1,50 +1,49 @@
-"""What an attempt shows while it works: text as it is written, the current step, usage, and the records of steps.
+"""What an attempt shows while it works: text as it is written, the current step, usage, cost, and the steps' records.
 
 It listens to LangChain's callbacks (model and tool calls, wherever in the graph they happen) and to LangGraph's task
-events. Everything here is a report: nothing it does can fail or delay the run, but for one check that a stream was
-complete. Records of steps are handed to the checkpointer, which stores them with the checkpoint that ends the step.
+and custom events, and translates them; what the box says about them is decided in `box`. Everything here is a report:
+nothing it does can fail or delay the run, but for one check that a stream was complete. Records of steps are handed to
+the checkpointer, which stores them with the checkpoint that ends the step.
+
+Synchronous nodes and tools call back on threads of their own; what they tell is carried to the event loop's.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime
+from threading import get_ident
 from typing import Any
 from uuid import UUID
 
-import orjson
+import structlog
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
+from langgraph.errors import GraphBubbleUp
 
+from dromos.agents.langgraph.box.report import Report
+from dromos.agents.langgraph.box.told import event_in
 from dromos.agents.langgraph.failures import UnfinishedAnswer, safe_text
-from dromos.agents.langgraph.live_text import LiveText
-from dromos.agents.langgraph.steps import SUMMARY_LIMIT, Step, StepRecords
+from dromos.agents.langgraph.model_facts import Expected, ModelFacts
+from dromos.domain.cost import Spent
 from dromos.domain.runs import Run
-from dromos.domain.text import clean_text
 from dromos.ports.clock import Clock
 from dromos.ports.live import LiveRun
-from dromos.ports.meter import Meter, NoMeter
+from dromos.ports.meter import Meter
 from dromos.ports.store import Row
 from dromos.ports.tool import ToolProgress
-from dromos.wire.shapes import moment
+
+log = structlog.get_logger("dromos.agents")
 
 _FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 _TELL_THEIR_END = frozenset({"openai", "azure", "anthropic", "ollama"})
 """Providers whose complete answers always carry a stop marker."""
 
 
-@dataclass(slots=True)
-class _Call:
-    step: Step
-    shown: bool
-    provider: str
-    message_id: str | None = None
-
-
 class Observer(BaseCallbackHandler):
-    """One attempt's. `first_num` numbers the steps on from earlier attempts."""
+    """One attempt's. `first_num` numbers the steps on from earlier attempts, `spent` is what those cost."""
 
     run_inline = True
     raise_error = True
@@ -59,24 +58,27 @@ class Observer(BaseCallbackHandler):
         clock: Clock,
         *,
         first_num: int = 1,
-        model_name: str = "",
+        expected: Expected | None = None,
+        facts: ModelFacts | None = None,
+        spent: Spent | None = None,
         meter: Meter | None = None,
     ) -> None:
         super().__init__()
         self.model_errors: list[BaseException] = []
-        self.usage: dict[str, int] = {
-            name: run.usage.get(name, 0)
-            for name in ("input", "output", "cached", "reasoning", "model_calls", "tool_calls")
-        }
-        self._live, self._clock, self._meter = live, clock, meter or NoMeter()
-        self._model_name = model_name
-        self.records = StepRecords(run, first_num)
-        self._text = LiveText(live)
-        self._calls: dict[UUID, _Call] = {}
-        self._tools: dict[str, Step] = {}
-        self._tasks: dict[str, Step] = {}
-        self._told: set[str] = set()  # tasks whose work is told by a model or tool step
-        self._retries = 0
+        self.report = Report(
+            run,
+            live,
+            clock,
+            first_num=first_num,
+            expected=expected or Expected(),
+            facts=facts or ModelFacts(),
+            spent=spent or Spent(),
+            meter=meter,
+        )
+        self.records = self.report.records
+        self._loop, self._thread = asyncio.get_running_loop(), get_ident()
+        self._providers: dict[UUID, str] = {}  # of the calls under way
+        self._over = False
 
     def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """What makes a chat model stream: LangChain looks for a handler that has these two methods.
@@ -93,7 +95,7 @@ class Observer(BaseCallbackHandler):
 
     def on_chat_model_start(
         self,
-        serialized: Any,
+        serialized: Mapping[str, Any] | None,
         messages: Any,
         *,
         run_id: UUID,
@@ -102,51 +104,34 @@ class Observer(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         facts = metadata or {}
-        ns = str(facts.get("langgraph_checkpoint_ns", ""))
-        name = self._model_name or str(facts.get("ls_model_name") or "model")
-        step = self._begin(str(run_id), "model", name, ns)
-        in_tool = parent_run_id is not None and str(parent_run_id) in self._tools
-        self._calls[run_id] = _Call(
-            step, shown="|" not in ns and not in_tool, provider=str(facts.get("ls_provider", ""))
-        )
+        self._providers[run_id] = str(facts.get("ls_provider", ""))
+        self._on_loop(self.report.model_began, run_id, parent_run_id, facts, serialized)
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any) -> None:
-        call = self._calls.get(run_id)
-        if call is None or not call.shown or not isinstance(chunk, ChatGenerationChunk):
-            return
-        message = chunk.message
-        if call.message_id is None:
-            call.message_id = _own_id(message, run_id)
-        text = message.content if isinstance(message.content, str) else str(message.text)
-        if text:
-            self._text.add(call.message_id, text)
+        if isinstance(chunk, ChatGenerationChunk):
+            message = chunk.message
+            self._on_loop(self.report.model_said, run_id, message, _own_id(message, run_id))
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        call = self._calls.pop(run_id, None)
-        if call is None:
+        provider = self._providers.pop(run_id, None)
+        if provider is None:
             return
-        self._text.flush()
         message = _message_of(response)
-        if message is not None and call.provider in _TELL_THEIR_END and not _is_complete(message):
+        if message is not None and provider in _TELL_THEIR_END and not _is_complete(message):
             error = UnfinishedAnswer()
             self.model_errors.append(error)
-            self._end(call.step, "failed", safe_text(error))
+            self._on_loop(self.report.model_failed, run_id, error, message)
             raise error
         if message is not None:
-            message.id = call.message_id or _own_id(message, run_id)
-        self._count(message)
-        self._end(call.step, "done", _summary_of(message))
+            message.id = self.report.message_id(run_id) or _own_id(message, run_id)
+        self._on_loop(self.report.model_ended, run_id, message)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        call = self._calls.pop(run_id, None)
-        if call is None:
+        if self._providers.pop(run_id, None) is None:
             return
-        self._text.flush()
         if isinstance(error, Exception):
             self.model_errors.append(error)
-            self._end(call.step, "failed", safe_text(error)[:SUMMARY_LIMIT])
-        else:
-            self._end(call.step, "cancelled", call.step.summary)
+        self._on_loop(self.report.model_failed, run_id, error, None)
 
     # --- tool calls ---------------------------------------------------------------------------------------------
 
@@ -156,159 +141,106 @@ class Observer(BaseCallbackHandler):
         input_str: str,
         *,
         run_id: UUID,
+        parent_run_id: UUID | None = None,
         metadata: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         name = str(kwargs.get("name") or (serialized or {}).get("name") or "tool")
         ns = str((metadata or {}).get("langgraph_checkpoint_ns", ""))
-        self.tool_started(str(run_id), name, inputs if inputs is not None else input_str, ns=ns)
+        arguments = inputs if inputs is not None else input_str
+        self._on_loop(self.report.tool_began, str(run_id), name, arguments, ns, parent_run_id)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         failed = getattr(output, "status", None) == "error"
-        text = output.content if isinstance(output, BaseMessage) else output
-        self.tool_ended(str(run_id), str(text), failed=failed)
+        text = str(output.content if isinstance(output, BaseMessage) else output) if failed else ""
+        self._on_loop(self.report.tool_ended, str(run_id), "failed" if failed else "done", text)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        self.tool_ended(str(run_id), safe_text(error), failed=True)
+        if isinstance(error, GraphBubbleUp):  # the call asks a person, or hands over: it did not fail
+            self._on_loop(self.report.tool_ended, str(run_id), "cancelled", "")
+        else:
+            self._on_loop(self.report.tool_ended, str(run_id), "failed", safe_text(error))
 
     def tool_started(
         self, step_id: str, name: str, arguments: Any, *, ns: str = "", read_only: bool = False
     ) -> None:
         """A call begins. One that never ends leaves an unknown outcome, unless it only reads."""
-        step = self._begin(step_id, "tool", name, ns, _brief(arguments))
-        step.read_only = read_only
-        self._tools[step_id] = step
-        self.usage["tool_calls"] += 1
-        self._live.set("/usage", dict(self.usage))
+        self._on_loop(self.report.tool_began, step_id, name, arguments, ns, None, read_only)
 
     def tool_progress(self, step_id: str, progress: ToolProgress) -> None:
-        step = self._tools.get(step_id)
-        if step is not None:
-            self._show(
-                step,
-                {
-                    "value": progress.value,
-                    "total": progress.total,
-                    "message": None
-                    if progress.message is None
-                    else clean_text(progress.message)[:SUMMARY_LIMIT],
-                },
-            )
+        """How far the tool says it is."""
+        self._on_loop(self.report.tool_moved, step_id, progress)
 
     def tool_ended(self, step_id: str, text: str, *, failed: bool) -> None:
-        step = self._tools.pop(step_id, None)
-        if step is not None:
-            self._end(
-                step, "failed" if failed else "done", step.summary if not failed else text[:SUMMARY_LIMIT]
-            )
+        """The call's outcome; `text` is shown where it failed."""
+        self._on_loop(self.report.tool_ended, step_id, "failed" if failed else "done", text if failed else "")
 
-    # --- nodes --------------------------------------------------------------------------------------------------
+    # --- nodes and the agent's own words ------------------------------------------------------------------------
 
-    def on_task(self, data: Mapping[str, Any]) -> None:
-        """A `tasks` event of the root graph: a node begins, or ends with `result` or `error`."""
-        task_id = data["id"]
-        if "result" not in data and "error" not in data:
-            step = Step(task_id, "step", data["name"], self._clock.now(), self._clock.monotonic())
-            self._tasks[task_id] = step
-            self._show(step)
-            return
-        ended = self._tasks.get(task_id)
-        if ended is not None:
-            error = data.get("error")
-            summary = safe_text(error)[:SUMMARY_LIMIT] if error else None
-            self._end_task(ended, "failed" if error else "done", summary)
+    def on_event(self, kind: str, data: Any) -> None:
+        """A stream event of the root graph: `tasks`, or `custom` with what the agent says of itself."""
+        if kind == "tasks":
+            self._on_loop(self.report.task_event, data)
+        elif kind == "custom":
+            message = event_in(data)
+            if message is not None:
+                self._on_loop(self.report.told, message, "", None)
+
+    def take(self, message: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        """What the agent says of itself by the functions of `box`, in the call that `config` is of."""
+        ns = str(config.get("configurable", {}).get("checkpoint_ns", ""))
+        parent = getattr(config.get("callbacks"), "parent_run_id", None)
+        self._on_loop(self.report.told, message, ns, parent)
 
     def step_rows(self, checkpoint_id: str) -> list[Row]:
         """Records to store with this checkpoint of the root graph: it ends every node of its step, also one whose
         end LangGraph has not told yet."""
-        for step in list(self._tasks.values()):
-            self._end_task(step, "done", None)
+        self.report.end_tasks()
         return self.records.rows(checkpoint_id)
+
+    def stored(self) -> None:
+        """What `step_rows` and `new_cost` gave is on disk."""
+        self.records.stored()
+        self.report.totals.stored()
+
+    def new_cost(self) -> dict[str, Any] | None:
+        """The run's cost, where the store does not have it yet."""
+        return self.report.totals.unstored()
 
     # --- the attempt --------------------------------------------------------------------------------------------
 
+    @property
+    def line(self) -> str | None:
+        """The one line of the collapsed box, if the agent said one."""
+        return self.report.line
+
     def retrying(self, code: str, attempt: int, of_attempts: int, next_at: datetime) -> None:
-        """A model call failed and will be tried again."""
-        self._retries += 1
-        last = {
-            "of": "model",
-            "code": code,
-            "attempt": attempt,
-            "of_attempts": of_attempts,
-            "next_at": moment(next_at),
-        }
-        self._live.set("/retries", {"count": self._retries, "last": last})
+        """The step failed and will be tried again."""
+        self.report.close_open()
+        self.report.retrying(code, attempt, of_attempts, next_at)
 
     def cut(self) -> list[str]:
-        """The attempt was cut: close what is open. Returns the tools whose outcome nobody knows."""
-        unknown: list[str] = []
-        for step in list(self._tools.values()):
-            known = step.read_only
-            if not known:
-                unknown.append(step.name)
-            self._end(step, "cancelled" if known else "unknown", step.summary)
-        for call in list(self._calls.values()):
-            self._end(call.step, "cancelled", call.step.summary)
-        for step in list(self._tasks.values()):
-            self._end_task(step, "cancelled", None)
-        self._tools.clear()
-        self._calls.clear()
-        return unknown
+        """The attempt is over: close what is open. Returns the tools whose outcome nobody knows."""
+        self._over = True
+        return self.report.close_open()
 
-    # --- inside -------------------------------------------------------------------------------------------------
+    def _on_loop(self, tell: Callable[..., None], *args: Any) -> None:
+        if get_ident() == self._thread:
+            self._tell(tell, args)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._tell, tell, args)
+        except RuntimeError:  # the loop is gone, and so is whoever would read it
+            return
 
-    def _begin(self, step_id: str, kind: str, name: str, ns: str, summary: str | None = None) -> Step:
-        step = Step(
-            step_id, kind, clean_text(name), self._clock.now(), self._clock.monotonic(), summary=summary
-        )
-        self.records.number(step)
-        task = ns.split("|", 1)[0].rpartition(":")[2]
-        if task:
-            self._told.add(task)
-        self._show(step)
-        self._live.step(step.shown())
-        return step
-
-    def _end_task(self, step: Step, status: str, summary: str | None) -> None:
-        """A node ended. Where a model or tool step tells its work, there is no more to say."""
-        del self._tasks[step.id]
-        if step.id not in self._told:
-            self.records.number(step)
-            self._end(step, status, summary)
-
-    def _end(self, step: Step, status: str, summary: str | None) -> None:
-        step.status = status
-        step.summary = None if summary is None else clean_text(summary)
-        step.ms = round((self._clock.monotonic() - step.begun) * 1000)
-        self.records.add(step)
-        self._live.step(step.shown())
-        if step.kind == "model":
-            self._meter.model_call(status)
-        elif step.kind == "tool":
-            self._meter.tool_call(status)
-        open_step = next(iter([*self._tools.values(), *(call.step for call in self._calls.values())]), None)
-        if open_step is None:
-            self._live.set("/current", None)
-        elif open_step is not step:
-            self._show(open_step)
-
-    def _show(self, step: Step, progress: Mapping[str, Any] | None = None) -> None:
-        current = step.current()
-        if progress is not None:
-            current["progress"] = progress
-        self._live.set("/current", current)
-
-    def _count(self, message: AIMessage | None) -> None:
-        self.usage["model_calls"] += 1
-        used = message.usage_metadata if message is not None else None
-        if used is not None:
-            self.usage["input"] += used.get("input_tokens", 0)
-            self.usage["output"] += used.get("output_tokens", 0)
-            self.usage["cached"] += (used.get("input_token_details") or {}).get("cache_read") or 0
-            self.usage["reasoning"] += (used.get("output_token_details") or {}).get("reasoning") or 0
-            self._live.set("/context", {"used": used.get("total_tokens", 0), "limit": None, "percent": None})
-        self._live.set("/usage", dict(self.usage))
+    def _tell(self, tell: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if self._over:
+            return
+        try:
+            tell(*args)
+        except Exception:
+            log.exception("box.fault", hint="the run goes on; what it shows may be incomplete")
 
 
 def _message_of(response: LLMResult) -> AIMessage | None:
@@ -330,20 +262,3 @@ def _is_complete(message: AIMessage) -> bool:
     return any(message.response_metadata.get(key) for key in _FINISH_KEYS) or bool(
         message.response_metadata.get("status")  # the Responses API says "completed" or "incomplete"
     )
-
-
-def _summary_of(message: AIMessage | None) -> str | None:
-    if message is None:
-        return None
-    if message.tool_calls:
-        return "asks for " + ", ".join(call["name"] for call in message.tool_calls)[:SUMMARY_LIMIT]
-    return str(message.text)[:SUMMARY_LIMIT] or None
-
-
-def _brief(arguments: Any) -> str:
-    if isinstance(arguments, str):
-        return arguments[:SUMMARY_LIMIT]
-    try:
-        return orjson.dumps(arguments, default=str).decode()[:SUMMARY_LIMIT]
-    except (TypeError, ValueError):
-        return str(arguments)[:SUMMARY_LIMIT]

@@ -7,16 +7,19 @@ from datetime import datetime
 from typing import Any
 
 from dromos.domain.runs import Run
+from dromos.domain.text import moment_text
 from dromos.ports.store import Row
-from dromos.wire.shapes import moment
 
 SUMMARY_LIMIT = 200
 """Characters of a step's summary."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Step:
-    """One model call, tool call or node. `begun` is monotonic; `num` orders the steps of a run."""
+    """One model call, tool call or node. `begun` is monotonic; `num` orders the steps of a run.
+
+    `task` is the engine's task it runs in, `parent` the call that made it; `inner`: inside of a helper, or of a tool.
+    """
 
     id: str
     kind: str  # model | tool | step
@@ -28,6 +31,16 @@ class Step:
     status: str = "running"  # running | done | failed | cancelled | unknown
     ms: int | None = None
     read_only: bool = False
+    task: str = ""
+    parent: str = ""
+    inner: bool = False
+    progress: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    cost: dict[str, Any] | None = None
+    since: str = ""
+
+    def __post_init__(self) -> None:
+        self.since = moment_text(self.started_at)
 
     def shown(self) -> dict[str, Any]:
         """As an entry of the live document's `/steps`."""
@@ -37,17 +50,8 @@ class Step:
             "name": self.name,
             "status": self.status,
             "summary": self.summary,
-            "started_at": moment(self.started_at),
+            "started_at": self.since,
             "ms": self.ms,
-        }
-
-    def current(self) -> dict[str, Any]:
-        """As the live document's `/current`."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "summary": self.summary,
-            "since": moment(self.started_at),
         }
 
     def row(self, run: Run, checkpoint_id: str | None) -> Row:
@@ -65,6 +69,8 @@ class Step:
             "checkpoint_id": checkpoint_id,
             "started_at": self.started_at,
             "ms": self.ms,
+            "usage": self.usage,
+            "cost": self.cost,
         }
 
 

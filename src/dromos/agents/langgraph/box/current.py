@@ -1,0 +1,67 @@
+"""What the box says is being done right now, out of everything that is open at once.
+
+A tool comes before a model, a model before a plain node, and the oldest of its kind first; the others are counted.
+What happens inside of a helper or a tool is told there and is not meant here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dromos.agents.langgraph.steps import Step
+from dromos.ports.live import LiveRun
+
+_RANKS = ("tool", "model", "step")
+
+
+class Current:
+    """One attempt's open steps and its `/current`."""
+
+    __slots__ = ("_live", "_open", "_shown")
+
+    def __init__(self, live: LiveRun) -> None:
+        self._live = live
+        self._open: dict[str, dict[str, Step]] = {kind: {} for kind in _RANKS}
+        self._shown: tuple[Step | None, int] = (None, 0)
+
+    def begin(self, step: Step) -> None:
+        self._open[step.kind][step.id] = step
+        self._show()
+
+    def end(self, step: Step) -> None:
+        if self._open[step.kind].pop(step.id, None) is not None:
+            self._show()
+
+    def moved(self, step: Step) -> None:
+        """The step made progress."""
+        if step is self._shown[0]:
+            self._show(again=True)
+        else:
+            self._live.touch()
+
+    def _show(self, *, again: bool = False) -> None:
+        step, others = self._first()
+        if (step, others) == self._shown and not again:
+            return
+        self._shown = (step, others)
+        self._live.set("/current", None if step is None else _said(step, others))
+
+    def _first(self) -> tuple[Step | None, int]:
+        for steps in self._open.values():
+            if steps:
+                return next(iter(steps.values())), len(steps) - 1
+        return None, 0
+
+
+def _said(step: Step, others: int) -> dict[str, Any]:
+    """As the document holds it; of several that are open, the summary counts the others."""
+    summary = step.summary
+    if others:
+        summary = f"{summary} (+{others} more)" if summary else f"+{others} more"
+    return {
+        "kind": step.kind,
+        "name": step.name,
+        "summary": summary,
+        "since": step.since,
+        "progress": step.progress,
+    }
