@@ -99,7 +99,9 @@ function running(doc: RunDocument, now: number): Line {
       ? line("ask", "◔", "Tool silent", { strong: current?.name ?? null, what })
       : line("ask", "◔", "Model slow", { strong: doc.model || null, what });
   }
-  if (!current) return line("run", "●", "Running", { what: "starting", pulse: true });
+  // A run out of focus: what it does inside is not told.
+  if (doc.current === undefined) return line("run", "●", "Running", { pulse: true });
+  if (!current) return line("run", "●", "Running", { what: doc.steps?.length ? "between steps" : "starting", pulse: true });
   if (current.kind === "model") {
     return line("run", "●", "Running", { strong: modelName(doc, current), what: doc.text?.content ? "is answering" : "is reading", pulse: true });
   }
@@ -210,6 +212,7 @@ const RETRIED: Record<string, string> = {
 function stopper(doc: RunDocument): string {
   const who = doc.stop?.by ?? doc.reason.replace("cancelled_by_", "");
   const by = known(STOPPERS, who) ?? (who === "cancel_requested" ? "by you" : `by ${visibleText(who)}`);
+  if (!who) return "";
   const said = doc.usage?.output;
   if (doc.stop?.outcome === "after_work_done") return `${by}, after its work was done`;
   return said ? `${by}, after ${tokens(said)}` : by;
