@@ -126,7 +126,7 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
         meter = WorkMetrics(registry)
         StoreMetrics(store.statistics.figures, registry)
         wakeup = await _wakeup(settings, ids, stack)
-        live = LiveHub()
+        live = LiveHub(wakeup)
         lifecycle = Lifecycle(
             store,
             wakeup,

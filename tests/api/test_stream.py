@@ -136,7 +136,7 @@ async def test_focus_sends_the_document_then_what_changes(served: Serving) -> No
         assert (frame.data["offset"], frame.data["text"]) == (6, " after")
         patch = await stream.next("run.patch")
         assert patch.data["base_version"] >= snapshot.data["version"]
-        assert patch.data["patch"][0]["path"] == "/steps"
+        assert patch.data["patch"][0]["path"] == "/steps/0"
         served.puppet.gate("h").set()
         end = await stream.status("completed", run["id"])
         assert end.id is not None

@@ -7,6 +7,7 @@ pending writes of tasks that finished before their step did. It makes no decisio
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,15 +15,17 @@ from typing import Any, TypeVar
 import orjson
 import uuid_utils
 
-from dromos.domain.machine import Command
+from dromos.domain.machine import Command, Resume
+from dromos.domain.reasons import Reason
+from dromos.domain.requests import Decision
 from dromos.domain.runs import Run
-from dromos.domain.statuses import WhenBusy
+from dromos.domain.statuses import Verdict, WhenBusy
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Claimed, IdempotencyKey, Policy, Posted, PostMessage, RunOptions
 from dromos.lifecycle.scope import lock_run
 from dromos.lifecycle.transition import transition
-from dromos.ports.agent import InputMessage
+from dromos.ports.agent import InputMessage, Parked
 from dromos.ports.live import DocumentSnapshot
 from dromos.ports.store import NOT_NULL, Row, Store, Table, Tx
 
@@ -46,6 +49,9 @@ class Wakeups:
     topics: list[str] = field(default_factory=list)
 
     def notify(self, topic: str) -> None:
+        self.topics.append(topic)
+
+    def notify_elsewhere(self, topic: str) -> None:
         self.topics.append(topic)
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
@@ -106,7 +112,37 @@ class World:
     async def cancel(self, run_id: str) -> Run:
         return await self.lifecycle.request_cancel(USER, run_id)
 
+    async def decide(
+        self,
+        request: Row | str,
+        verdict: Verdict,
+        answer: Any = None,
+        *,
+        user: str = USER,
+        key: IdempotencyKey | None = None,
+        **seen: Any,
+    ) -> tuple[Row, Run]:
+        """A person's word on a question, as it is or was (`request_version`, `arguments_sha256`) when seen."""
+        out: list[tuple[Row, Run]] = []
+
+        def encode(result: tuple[Row, Run]) -> tuple[int, str]:
+            out.append(result)
+            return 200, orjson.dumps([result[0]["status"], result[1].status]).decode()
+
+        if isinstance(request, str):
+            (request,) = await self.rows(Table.REQUESTS, id=request)
+        said = {"request_version": request["version"], "arguments_sha256": request["arguments_sha256"]} | seen
+        decision = Decision(verdict, answer=answer, **said)
+        await self.lifecycle.decide(user, request["id"], decision, encode, key)
+        return out[-1] if out else (request, await self.run(request["run_id"]))
+
     # --- owners
+
+    async def park(self, claimed: Claimed, *questions: dict[str, Any]) -> list[Row]:
+        """The attempt ends with these questions (one without further ado); returns their rows."""
+        asked = questions or ({"kind": "question", "prompt": "which one?"},)
+        await self.lifecycle.end_attempt(claimed.fence, Parked(Reason.QUESTION_ASKED, asked), None)
+        return await self.rows(Table.REQUESTS, run_id=claimed.run.id, status="open")
 
     async def claim(self, owner: str = OWNER) -> Claimed:
         """The one run that is claimable, its input made."""
@@ -132,10 +168,21 @@ class World:
 
         return await self.store.write(operation)
 
+    async def answer_all(self, run_id: str) -> Run:
+        """Every open question of a parked run is decided."""
+        where = {"run_id": run_id, "status": "open"}
+        await self.store.write(lambda tx: tx.change(Table.REQUESTS, where, {"status": "decided"}))
+        return await self.command(run_id, Resume())
+
     # --- looking
 
     async def rows(self, table: Table, **where: Any) -> list[Row]:
-        order = {Table.EVENTS: ("user_id", "seq"), Table.MESSAGES: ("position", "num")}.get(table, ())
+        orders = {
+            Table.EVENTS: ("user_id", "seq"),
+            Table.MESSAGES: ("position", "num"),
+            Table.REQUESTS: ("opened_at", "id"),
+        }
+        order = orders.get(table, ())
         return await self.store.read(lambda tx: tx.find(table, where, order=order))
 
     async def run(self, run_id: str) -> Run:
@@ -308,7 +355,7 @@ def _checkpoint(tx: Tx, run: Run, world: World) -> None:
 
 
 async def check_invariants(world: World, user: str = USER) -> None:
-    """I1–I4, I7–I9 and I13 over everything that is stored for the user."""
+    """I2, I3, I6–I9 and I13 over everything that is stored for the user."""
     events = await world.events(user)
     numbers = [event["seq"] for event in events]
     assert numbers == list(range(1, len(numbers) + 1)), "I3: event numbers are contiguous"
@@ -331,7 +378,21 @@ async def check_invariants(world: World, user: str = USER) -> None:
             live[run.conversation_id] = live.get(run.conversation_id, 0) + 1
     assert all(count == 1 for count in live.values()), "I8: one live run per conversation"
     for conversation in await world.rows(Table.CONVERSATIONS, user_id=user):
+        await check_followups(world, conversation["id"])
         await check_history(world, conversation["id"])
+
+
+async def check_followups(world: World, conversation_id: str) -> None:
+    """I9: an accepted message waits, is held, was discarded, or was applied: then it is in the history, once."""
+    written = Counter(row["id"] for row in await world.history(conversation_id) if row["role"] == "user")
+    for row in await world.rows(Table.RUN_FOLLOWUPS, conversation_id=conversation_id):
+        assert row["status"] in ("waiting", "held", "applied", "discarded"), "I9"
+        applied = row["status"] == "applied"
+        assert (row["message_id"] is not None) == applied, "I9"
+        assert written[row["message_id"]] == applied, "I9: an applied message is in the history, once"
+        assert await world.rows(Table.MESSAGE_REVISIONS, followup_id=row["id"], num=1), (
+            "its first text is kept"
+        )
 
 
 async def check_history(world: World, conversation_id: str) -> None:
@@ -342,7 +403,8 @@ async def check_history(world: World, conversation_id: str) -> None:
     rows = await world.history(conversation_id)
     logged = sorted((row for row in rows if row["log_seq"] is not None), key=lambda row: row["log_seq"])
     bring = [row for row in rows if row["log_seq"] is None and row["kind"] != "run"]
-    bring.sort(key=lambda row: row["role"] != "tool")
+    if logged:  # without a thread the history itself is what the next model call gets
+        bring.sort(key=lambda row: row["role"] != "tool")
     open_calls: set[str] = set()
     for row in [*logged, *bring]:
         if row["role"] == "tool":

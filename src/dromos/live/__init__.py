@@ -3,7 +3,7 @@
 Nothing here is the truth: rows are. This room knows no HTTP and no lifecycle.
 """
 
-from dromos.live.documents import LiveHub
+from dromos.live.hub import LiveHub
 from dromos.live.memory import MemoryWakeup
 
 __all__ = ["LiveHub", "MemoryWakeup"]

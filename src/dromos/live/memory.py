@@ -27,6 +27,9 @@ class MemoryWakeup:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver, topic)
 
+    def notify_elsewhere(self, topic: str) -> None:
+        """There is nobody elsewhere."""
+
     def notify_all(self) -> None:
         """Wake every listener of every topic: something may have been missed."""
         with self._lock:

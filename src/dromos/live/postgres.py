@@ -48,6 +48,9 @@ class PostgresWakeup:
         self._local.notify(topic)
         self._loop.call_soon_threadsafe(self._enqueue, topic)
 
+    def notify_elsewhere(self, topic: str) -> None:
+        self._loop.call_soon_threadsafe(self._enqueue, topic)
+
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._local.listen(topic, callback)
 

@@ -19,9 +19,18 @@ def run_topic(run_id: str) -> str:
     return f"run:{run_id}"
 
 
+def document_topic(conversation_id: str) -> str:
+    """The document of a run of this conversation was saved; told to other processes only."""
+    return f"document:{conversation_id}"
+
+
 class Wakeup(Protocol):
     def notify(self, topic: str) -> None:
         """Wake whoever listens to `topic`; after the commit, never inside it. Thread-safe, never blocks."""
+        ...
+
+    def notify_elsewhere(self, topic: str) -> None:
+        """As `notify`, but only listeners in other processes are woken."""
         ...
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:

@@ -8,11 +8,12 @@ and looks then. It must not know statuses: it names the silence, the attempt dec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
+from dromos.domain.errors import Fault
 from dromos.domain.text import moment_text
 from dromos.ports.clock import Clock
 from dromos.ports.live import DocumentSnapshot, LiveRun
@@ -93,6 +94,15 @@ class ActivePen:
     def step(self, step: Mapping[str, Any]) -> None:
         self.touch()
         self._pen.step(step)
+
+    def patch(self, operations: Sequence[Mapping[str, Any]]) -> list[Fault]:
+        self.touch()
+        faults = self._pen.patch(operations)
+        shown = [one.get("value") for one in operations if one.get("path") == "/current"]
+        if shown and not faults:
+            self.current = shown[-1]
+            self.turned.set()
+        return faults
 
     def server(self, fields: Mapping[str, Any]) -> None:
         self._pen.server(fields)

@@ -122,9 +122,8 @@ class Follower:
             return await self._snapshot(None) if chunk is None else chunk
         if event == "run.patch":
             frame = orjson.loads(data)
-            changed = [op["value"] for op in frame["patch"] if op["path"] == "/steps"]
-            if frame["run_id"] == self.run_id and changed:
-                return self._traces(changed[-1])
+            if frame["run_id"] == self.run_id and any(op["path"].startswith("/steps") for op in frame["patch"]):
+                return await self._snapshot(None)
         return b""
 
     def _text(self, message_id: str, offset: int, text: str) -> bytes | None:
