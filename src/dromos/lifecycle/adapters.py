@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dromos.domain.errors import IdempotencyKeyReused, InvalidTransition
-from dromos.domain.machine import Claim
+from dromos.domain.machine import Claim, Park
 from dromos.domain.reasons import Reason, normalize_adapter_failure
 from dromos.domain.requests import decision_json
 from dromos.domain.runs import Fence, Run
@@ -25,8 +25,7 @@ from dromos.lifecycle.documents import note_delivered
 from dromos.lifecycle.followups import deliver_steers
 from dromos.lifecycle.tokens import ClaimKey
 from dromos.lifecycle.transition import transition
-from dromos.lifecycle.waiting import open_requests
-from dromos.ports.agent import Decided, Failed, Finished, Parked
+from dromos.ports.agent import Decided, Failed, Finished
 from dromos.ports.store import NOT_NULL, Gt, In, Le, Lt, ReadTx, Row, Table
 from dromos.wire.shapes import run_json
 
@@ -207,8 +206,13 @@ def renew(
 
 
 # --- parking and ending
-def park(change: Change, run: Run, asked: Sequence[Mapping[str, Any]]) -> tuple[Run, list[Row]]:
-    """T8: the questions are open, the session owns the run no more. Entries as `wire.adapter.NewRequest` has them."""
+def park(
+    change: Change, conversation: Conversation, run: Run, asked: Sequence[Mapping[str, Any]]
+) -> tuple[Run, list[Row]]:
+    """T8: the questions are open, the session owns the run no more. Entries as `wire.adapter.NewRequest` has them.
+
+    Raises `Invalid` where one cannot be asked; the session then still owns the run.
+    """
     if run.status is RunStatus.CANCELLING:
         raise InvalidTransition(
             "A stop was accepted for this run; it asks nothing more. End it as `cancelled`.",
@@ -217,8 +221,8 @@ def park(change: Change, run: Run, asked: Sequence[Mapping[str, Any]]) -> tuple[
     _consume_decisions(change, run)
     approval = any(one["kind"] == RequestKind.APPROVAL for one in asked)
     reason = Reason.APPROVAL_REQUIRED if approval else Reason.QUESTION_ASKED
-    after = finish.end_attempt(change, _fence(run), Parked(reason, tuple(map(_as_asked, asked))), None)
-    return after, open_requests(change.tx, run.id)
+    rows = requests.open_requests(change, run, [_as_asked(one) for one in asked])
+    return transition(change, conversation, run, Park(reason)), rows
 
 
 def _as_asked(entry: Mapping[str, Any]) -> dict[str, Any]:

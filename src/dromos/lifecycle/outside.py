@@ -100,7 +100,7 @@ class Outside:
         """T8. `encode` gets (`Run`, request rows)."""
 
         def effect(change: Change, conversation: Conversation, run: Run) -> tuple[Run, list[Row]]:
-            return adapters.park(change, run, asked)
+            return adapters.park(change, conversation, run, asked)
 
         return await self._for("session_park", run_id, token, effect, encode, key)
 
