@@ -1,3 +1,4 @@
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { listed, preview, whole } from "../src/text/arguments";
 import { describeHelper } from "../src/text/helper";
@@ -7,18 +8,27 @@ const ago = (s: number): string => new Date(NOW - s * 1000).toISOString();
 
 describe("the line of a helper", () => {
   test("says what it does, for how long, with how many tokens", () => {
-    const line = describeHelper({ title: "compare", status: "running", current: "memory__search", since: ago(21), usage: { input: 1500, output: 400 } }, NOW);
-    expect([line.glyph, line.what, ...line.numbers]).toEqual(["●", "memory__search", "0:21", "1.9k tokens"]);
+    const line = describeHelper("1", { title: "compare", status: "running", current: "memory__search", since: ago(21), usage: { input: 1500, output: 400 } }, NOW);
+    expect([line.glyph, line.title, line.what, ...line.numbers]).toEqual(["●", "compare", "memory__search", "0:21", "1.9k tokens"]);
   });
   test("reads what it does now from an object too, and at its end what came of it", () => {
-    expect(describeHelper({ status: "running", current: { kind: "tool", name: "fetch" } }, NOW).what).toBe("fetch");
-    const ended = describeHelper({ status: "done", current: "fetch", line: "4 quotes agree", since: ago(60) }, NOW);
+    expect(describeHelper("1", { status: "running", current: { kind: "tool", name: "fetch" } }, NOW).what).toBe("fetch");
+    const ended = describeHelper("1", { status: "done", current: "fetch", line: "4 quotes agree", since: ago(60) }, NOW);
     expect([ended.glyph, ended.word, ended.what, ...ended.numbers]).toEqual(["✓", "done", "4 quotes agree"]);
   });
+  test("tells those below it, and how far its plan is", () => {
+    const line = describeHelper("1", { plan: [{ status: "done" }, { status: "active" }], workflows: { a: {} }, subagents: {} }, NOW);
+    expect([line.plan, line.below]).toEqual([{ done: 1, all: 2 }, [{ a: {} }]]);
+  });
   test("leaves out what is not known, and names a status it does not know", () => {
-    expect(describeHelper({}, NOW)).toEqual({ tone: "stop", glyph: "○", word: "", pulse: false, what: "", numbers: [] });
-    expect(describeHelper({ status: "warming_up" }, NOW).word).toBe("warming up");
-    expect(describeHelper({ status: "constructor" }, NOW).glyph).toBe("○");
+    expect(describeHelper("1", {}, NOW)).toEqual({ title: "1", tone: "stop", glyph: "○", word: "", pulse: false, what: "", numbers: [], plan: null, below: [] });
+    expect(describeHelper("1", { status: "warming_up" }, NOW).word).toBe("warming up");
+    expect(describeHelper("1", { status: "constructor" }, NOW).glyph).toBe("○");
+  });
+  test("never fails, whatever a workflow holds", () => {
+    const names = ["title", "status", "current", "line", "since", "started_at", "finished_at", "ms", "usage", "plan", "subagents", "workflows", "background"];
+    fc.assert(fc.property(fc.dictionary(fc.constantFrom(...names), fc.jsonValue()), (helper) => void describeHelper("1", helper, NOW)));
+    for (const odd of [null, 3, "x", [1]]) expect(describeHelper("1", odd, NOW).title).toBe("1");
   });
 });
 
