@@ -294,6 +294,7 @@ def _registry(
     ids: TimeOrderedIds,
     meter: Meter | None = None,
 ) -> AgentRegistry:
+    from dromos.agents.langgraph.model_facts import ModelConfig
     from dromos.agents.registry import AgentConfig, AgentRegistry, AgentsConfig, merge
 
     environ = dict(os.environ)
@@ -325,6 +326,10 @@ def _registry(
         model=settings.model,
         ollama_host=settings.ollama_host,
         policies=_retry_policies(settings),
+        models={
+            pattern: ModelConfig(model.context_limit, model.price_as)
+            for pattern, model in settings.models.items()
+        },
         environ=environ,
     )
     return AgentRegistry(config, store=store, toolbox=toolbox, clock=clock, ids=ids, meter=meter)

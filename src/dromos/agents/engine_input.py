@@ -28,7 +28,7 @@ def field_input(field: str, messages: list[InputMessage]) -> dict[str, Any]:
 
 
 def _message(message: InputMessage) -> dict[str, Any]:
-    made: dict[str, Any] = {"role": message.role, "content": _chat_content(message.content), "id": message.id}
+    made: dict[str, Any] = {"role": message.role, "content": chat_content(message.content), "id": message.id}
     for name in ("tool_call_id", "name", "status"):
         value = getattr(message, name)
         if value is not None:
@@ -36,7 +36,8 @@ def _message(message: InputMessage) -> dict[str, Any]:
     return made
 
 
-def _chat_content(content: Any) -> Any:
+def chat_content(content: Any) -> Any:
+    """A person's content as a chat takes it: text or content blocks as they are, anything else as its JSON text."""
     if isinstance(content, str) or (isinstance(content, list) and all(map(_is_block, content))):
         return content
     return orjson.dumps(content).decode()

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
 
 def masked(text: str) -> str:
@@ -134,6 +142,17 @@ class RetrySettings(Section):
     )
 
 
+class ModelSettings(Section):
+    context_limit: Count | None = Field(
+        None, description="Tokens that a model whose name matches can read, where nobody else tells."
+    )
+    price_as: str | None = Field(
+        None,
+        pattern=r"^[^:\s]+:\S+$",
+        description="Price its calls like those of this model: `provider:model`. A server of one's own has no price.",
+    )
+
+
 class BackendPolicySettings(Section):
     models: Words | None = Field(
         None,
@@ -167,7 +186,9 @@ class AgentSettings(Section):
         "Continue.", min_length=1, description="With `command`: what it is told when a run goes on."
     )
     folder: Path | None = Field(None, description="With `command`: its working directory.")
-    environment: dict[str, str] = Field({}, description="With `command`: variables it gets beside the server's.")
+    environment: dict[str, str] = Field(
+        {}, description="With `command`: variables it gets beside the server's."
+    )
     input: str | None = Field(
         None,
         min_length=1,
@@ -192,6 +213,7 @@ class AgentSettings(Section):
 
 
 RetryCode = Literal["MODEL_RATE_LIMITED", "MODEL_BAD_RESPONSE", "MODEL_UNAVAILABLE", "STALLED", "INTERNAL"]
+ModelPattern = Annotated[str, Field(pattern=r"^\S+$")]
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
@@ -240,6 +262,7 @@ class Settings(Section):
     retention: RetentionSettings = RetentionSettings()
     stall: StallSettings = StallSettings()
     retries: dict[RetryCode, RetrySettings] = {}
+    models: dict[ModelPattern, ModelSettings] = {}
     agents: dict[AgentName, AgentSettings] = {}
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -159,6 +159,8 @@ class LangGraphAgent:
         """Load now what the first run would have to wait for. Raises nothing: a fault is told by `fault`."""
         try:
             await self._source.warm()
+            if self.info.model is not None:
+                await self._facts.prepare(self.info.model.name)
         except Exception as error:
             log.debug("agent.not_warm", agent=self.info.name, problem=classify(error).message)
 

@@ -83,6 +83,8 @@ class AssistantSource:
         return Plan(
             graph=self._graph(name, model, specs),
             model_name=name,
+            context_limit=await self._models.context_limit(name),
+            answering=frozenset({"model"}),
             policies=self._policies,
         )
 
