@@ -67,6 +67,8 @@ class AdapterSession:
             raise ValueError("name at least one agent, and give the session at least one slot")
         self.name = name or secrets.token_urlsafe(18)
         """Names this session to the server; another one at each start."""
+        self.reachable = True
+        """Whether the server answered the last claim."""
         self._connection = Connection(url, patience=0, token=token, transport=transport)
         self._ask: Json = {
             "agents": list(agents),
@@ -163,11 +165,12 @@ class AdapterSession:
                     log.log(
                         logging.DEBUG if failures else logging.WARNING, "claiming: %s; trying again", error
                     )
+                    self.reachable = False
                     await asyncio.sleep(DELAYS[min(failures, len(DELAYS) - 1)])
                     failures += 1
             if failures:
                 log.info("claiming: %s answers again", self._connection.url)
-            failures = 0
+            failures, self.reachable = 0, True
             if answer is not None:
                 return sent_at, answer
 
@@ -241,12 +244,12 @@ class AdapterSession:
         await self.aclose()
 
 
-async def serve(url: str, handler: Handler, *, agents: Sequence[str], **options: Any) -> None:
-    """A whole adapter: serves until Ctrl-C or SIGTERM, then lets runs under way end. `options` as for the session.
+async def serve(handler: Handler, *, agents: Sequence[str], **options: Any) -> None:
+    """A whole adapter: serves until Ctrl-C or SIGTERM, then lets runs under way end. `options` as for the session, `url` among them.
 
     The second signal ends the program at once; what is under way then is left to the server's recovery.
     """
-    async with AdapterSession(url, agents=agents, **options) as session:
+    async with AdapterSession(agents=agents, **options) as session:
         loop = asyncio.get_running_loop()
         signals = (signal.SIGINT, signal.SIGTERM)
 
