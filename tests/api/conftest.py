@@ -19,6 +19,7 @@ import pytest
 import uuid_utils
 from prometheus_client import CollectorRegistry
 
+from dromos.agents.remote import RemoteAgent
 from dromos.api.app import create_app
 from dromos.api.auth import single_user
 from dromos.api.door import Deps, Options
@@ -136,18 +137,19 @@ class Puppet:
 
 
 class Troupe:
-    """`ports.agent.Agents` with one agent."""
+    """`ports.agent.Agents` with one agent, and names that adapters serve."""
 
     default = "puppet"
 
-    def __init__(self, puppet: Puppet) -> None:
+    def __init__(self, puppet: Puppet, remote: tuple[str, ...] = ()) -> None:
         self.puppet = puppet
+        self.remote = {name: RemoteAgent.named(name) for name in remote}
 
     def get(self, name: str) -> Agent | None:
-        return self.puppet if name == self.puppet.name else None
+        return self.puppet if name == self.puppet.name else self.remote.get(name)
 
     def infos(self) -> list[AgentInfo]:
-        return [self.puppet.info]
+        return [self.puppet.info, *(agent.info for agent in self.remote.values())]
 
 
 @dataclass(frozen=True)
@@ -212,8 +214,10 @@ class Listening:
 class Serving:
     """One process: store, worker, doors, a socket. `http` speaks to it."""
 
-    def __init__(self, address: Path | str, options: Options, work: bool) -> None:
-        self.address, self.options, self.work = address, options, work
+    def __init__(
+        self, address: Path | str, options: Options, work: bool, remote: tuple[str, ...] = ()
+    ) -> None:
+        self.address, self.options, self.work, self.remote = address, options, work, remote
         self.puppet = Puppet()
         self.closing = asyncio.Event()
 
@@ -226,7 +230,7 @@ class Serving:
             self.store, self.wakeup, self.ids, Policy(stop_deadline=2.0), meter=WorkMetrics(registry)
         )
         await self.lifecycle.ensure_user(USER, "You")
-        agents = Troupe(self.puppet)
+        agents = Troupe(self.puppet, self.remote)
         self.deps = Deps(
             lifecycle=self.lifecycle,
             live=self.live,
@@ -255,7 +259,7 @@ class Serving:
             self.lifecycle,
             self.live,
             self.wakeup,
-            Troupe(self.puppet),
+            Troupe(self.puppet, self.remote),
             Clock(),
             self.ids,
             WorkerOptions(stop_deadline=2.0, drain=1.0),
@@ -318,8 +322,14 @@ async def start(tmp_path: Path, empty_database: Path) -> AsyncIterator[Start]:
     shutil.copy(empty_database, tmp_path / "dromos.db")
     open_ones: list[Serving] = []
 
-    async def begin(*, work: bool = True, address: str | None = None, **options: Any) -> Serving:
-        serving = Serving(address or tmp_path / "dromos.db", Options(**options), work)
+    async def begin(
+        *,
+        work: bool = True,
+        address: str | None = None,
+        remote: tuple[str, ...] = (),
+        **options: Any,
+    ) -> Serving:
+        serving = Serving(address or tmp_path / "dromos.db", Options(**options), work, remote)
         await serving.__aenter__()
         open_ones.append(serving)
         return serving
