@@ -77,9 +77,12 @@ def test_a_snapshot_and_the_frames_after_it_give_the_pens_document(changes: list
         hub = LiveHub()
         run = hub.open("r", "c", 3, {})
         readers: list[Reader] = []
+        message, number = "", 0
         for kind, where, value in changes:
             if kind == "text":
-                run.text(where, value)
+                number += where != message  # an id that was used is never used again
+                message = where
+                run.text(f"{where}-{number}", value)
             elif kind == "set":
                 run.set(*where)
             elif kind == "remove":
