@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dromos.agents.langgraph.adapter import LangGraphAgent
     from dromos.agents.langgraph.chat_models import ChatModels
     from dromos.agents.langgraph.model_choice import ModelSelector
+    from dromos.agents.langgraph.model_facts import ModelConfig, ModelFacts
 
 ASSISTANT = "assistant"
 
@@ -66,6 +67,7 @@ class AgentsConfig:
     model: str | None = None
     ollama_host: str | None = None
     policies: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
+    models: Mapping[str, ModelConfig] = field(default_factory=dict)  # by pattern
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,6 +88,7 @@ class AgentRegistry:
         self._clock, self._ids, self._meter = clock, ids, meter
         self._selector: ModelSelector | None = None
         self._models: ChatModels | None = None
+        self._facts: ModelFacts | None = None
         self._agents: dict[str, _LateAgent] = {}
         self._commands: dict[str, ProcessAgent] = {
             name: ProcessAgent(entry, clock, config.environ) for name, entry in config.commands.items()
@@ -173,6 +176,13 @@ class AgentRegistry:
             self._models = ChatModels(self._model_selector(), LocalModel(), self._config.environ)
         return self._models
 
+    def _model_facts(self) -> ModelFacts:
+        from dromos.agents.langgraph.model_facts import ModelFacts
+
+        if self._facts is None:
+            self._facts = ModelFacts(self._config.models, self._config.environ)
+        return self._facts
+
     def _assistant(self) -> LangGraphAgent:
         from dromos.agents.langgraph.adapter import LangGraphAgent
         from dromos.agents.langgraph.assistant import AssistantSource
@@ -184,7 +194,7 @@ class AgentRegistry:
             self._ids,
             policies=self._config.policies,
         )
-        return LangGraphAgent(source, self._store, self._clock, self._meter)
+        return LangGraphAgent(source, self._store, self._clock, self._meter, self._model_facts())
 
     def _configured(self, name: str, entry: AgentConfig) -> Callable[[], LangGraphAgent]:
         def make() -> LangGraphAgent:
@@ -201,7 +211,7 @@ class AgentRegistry:
                 model=entry.model,
                 policies=self._config.policies,
             )
-            return LangGraphAgent(source, self._store, self._clock, self._meter)
+            return LangGraphAgent(source, self._store, self._clock, self._meter, self._model_facts())
 
         return make
 

@@ -179,9 +179,10 @@ class _Reading:
             table = self.places.get(".".join(loc[:-1]), place)
             return f"{table}: `{loc[-1]}` is missing: {_BY_KEY[_general(tuple(loc))].description}"
         if error["loc"][-1] == "[key]":
-            allowed = (
-                ", ".join(get_args(RetryCode)) if loc[0] == "retries" else "letters, digits, `-`, `_` and `.`"
-            )
+            allowed = {
+                "retries": ", ".join(get_args(RetryCode)),
+                "models": "a pattern without spaces such as `openai:*`",
+            }.get(loc[0], "letters, digits, `-`, `_` and `.`")
             return f"{place}: this name cannot be used; allowed: {allowed}"
         setting = _BY_KEY.get(_general(tuple(loc)))
         if setting is None:  # a whole table
@@ -196,7 +197,7 @@ class _Reading:
 
 def _general(path: tuple[str, ...]) -> str:
     """The documented key of a concrete one: `agents.writer.graph` is `agents.NAME.graph`."""
-    named = path[0] in ("agents", "retries") and len(path) > 2
+    named = path[0] in ("agents", "models", "retries") and len(path) > 2
     return ".".join((path[0], "NAME", *path[2:]) if named else path)
 
 
@@ -227,7 +228,7 @@ def _cure(error: dict[str, Any], setting: Setting) -> str:
     if kind == "literal_error":
         return f"write one of {setting.type.replace(' | ', ', ')}"
     if kind == "string_pattern_mismatch":
-        return "write `module:attribute`"
+        return "write `provider:model`" if setting.key.startswith("models.") else "write `module:attribute`"
     if kind in ("string_too_short", "too_short"):
         return "write something, or leave it out"
     return f"write {'an' if setting.type[0] in 'aeiou' else 'a'} {setting.type}"

@@ -55,7 +55,8 @@ RUN_KEY = "__dromos_run"
 class Plan:
     """A graph made ready for one attempt. `context_limit`: tokens the model can read, where its own server told.
 
-    `extras` go into `configurable` for the graph itself. `answering`: nodes that are known to answer into `messages`."""
+    `extras` go into `configurable` for the graph itself. `answering`: nodes that are known to answer into `messages`.
+    """
 
     graph: Pregel[Any, Any, Any, Any]
     model_name: str = ""

@@ -12,9 +12,12 @@ from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 
+from dromos.agents.langgraph.error_bodies import limit_error_bodies, limit_error_body
 from dromos.agents.langgraph.failures import ModelFault, safe_text
 from dromos.agents.langgraph.local_model import LocalModel
+from dromos.agents.langgraph.local_model_process import CONTEXT_TOKENS
 from dromos.agents.langgraph.model_choice import LOCAL, SCRIPTED, ModelSelector
+from dromos.agents.langgraph.ollama_context import ollama_context
 from dromos.domain.reasons import ErrorCode
 
 
@@ -37,6 +40,13 @@ class ChatModels:
         """Raises `ModelFault` where the model's client cannot be made: unknown provider, no key, a package missing."""
         if name != LOCAL:
             await self.get(name)
+
+    async def context_limit(self, name: str) -> int | None:
+        """Tokens that the model reads, where its own server tells; None: not told."""
+        if name == LOCAL:
+            return CONTEXT_TOKENS
+        provider, _, model = name.partition(":")
+        return await ollama_context(self._selector.ollama_url, model) if provider == "ollama" else None
 
     async def aclose(self) -> None:
         """Close the connections of all models, and the local one's process."""
@@ -99,13 +109,15 @@ class ChatModels:
         from langchain.chat_models import init_chat_model
 
         built: BaseChatModel = init_chat_model(model, model_provider=provider, **options)
+        for inner in _http_clients(built):
+            limit_error_bodies(inner)
         return built
 
     def _openai_http(self) -> Any:
         """A connection pool of this object's own: LangChain's default one is shared by the whole process."""
         from openai import DefaultAsyncHttpxClient
 
-        client = DefaultAsyncHttpxClient()
+        client = DefaultAsyncHttpxClient(event_hooks={"response": [limit_error_body]})
         self._pools.append(client)
         return client
 
@@ -122,6 +134,7 @@ class ChatModels:
             stream_usage=True,
             temperature=0.2,
             max_completion_tokens=400,
+            profile={"max_input_tokens": CONTEXT_TOKENS},
         )
 
 
@@ -132,3 +145,11 @@ def _ollama_clients(model: BaseChatModel) -> Iterator[Any]:
             client = getattr(getattr(model, name, None), "_client", None)
             if client is not None:
                 yield client
+
+
+def _http_clients(model: BaseChatModel) -> Iterator[Any]:
+    """Asynchronous HTTP clients that a provider's package made itself, as far as they are where they were."""
+    if type(model).__name__ in ("ChatAnthropic", "ChatOllama"):
+        client = getattr(getattr(model, "_async_client", None), "_client", None)
+        if client is not None and hasattr(client, "event_hooks"):
+            yield client

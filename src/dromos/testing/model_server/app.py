@@ -103,6 +103,13 @@ class ScriptedModelApp:
             await anext(pieces)  # the opening, or a refusal
         except ScriptedHTTPError as refusal:
             headers = {} if refusal.retry_after is None else {"retry-after": refusal.retry_after}
+            if refusal.endless:
+                return _CountedStream(
+                    self._without_end(pulled),
+                    lambda: self._statistics.end(pulled),
+                    status_code=refusal.status_code,
+                    headers=headers,
+                )
             return JSONResponse(failure(refusal.status_code, str(refusal)), refusal.status_code, headers)
         finally:
             self._on_count()
@@ -159,6 +166,14 @@ class ScriptedModelApp:
                 yield end
                 pulled.bytes += len(end)
 
+    async def _without_end(self, pulled: Pulled) -> AsyncGenerator[bytes]:
+        """The body of a refusal that goes on until the client leaves."""
+        piece = b"a long story " * 300
+        while True:
+            yield piece
+            pulled.bytes += len(piece)
+            await asyncio.sleep(0)
+
     def _allowed(self, request: Request) -> bool:
         return self._api_key is None or request.headers.get("authorization") == f"Bearer {self._api_key}"
 
@@ -169,8 +184,8 @@ class ScriptedModelApp:
 class _CountedStream(StreamingResponse):
     """A stream that says when it is over, also if the client left before its first byte."""
 
-    def __init__(self, body: AsyncGenerator[bytes], over: Callable[[], None]) -> None:
-        super().__init__(body, media_type="text/event-stream")
+    def __init__(self, body: AsyncGenerator[bytes], over: Callable[[], None], **how: Any) -> None:
+        super().__init__(body, media_type="text/event-stream", **how)
         self._body = body
         self._over = over
 

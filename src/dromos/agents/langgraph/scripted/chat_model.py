@@ -14,7 +14,7 @@ from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackMana
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.language_models.chat_models import generate_from_stream
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
+from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
@@ -118,6 +118,7 @@ def _usage(usage: Usage) -> UsageMetadata:
         output_tokens=usage.output_tokens,
         total_tokens=usage.input_tokens + usage.output_tokens,
         input_token_details=InputTokenDetails(cache_read=usage.cached_tokens),
+        output_token_details=OutputTokenDetails(reasoning=usage.reasoning_tokens),
     )
 
 

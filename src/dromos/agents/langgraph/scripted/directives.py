@@ -6,10 +6,10 @@ before; where a conversation stands in its script is the engine's business.
     !say TEXT                                say TEXT
     !tokens N [RATE]                         N words, RATE a second (0 or missing: at once)
     !call TOOL [JSON]                        call TOOL; adjacent lines are parallel calls of one turn
-    !error STATUS [xTIMES] [retry-after=S]   fail with this HTTP status, TIMES times or always
+    !error STATUS [xTIMES] [retry-after=S] [endless]   fail with this HTTP status, TIMES times or always
     !silent S                                send nothing for S seconds
     !break                                   end the stream without a stop marker
-    !usage [in=N] [out=N] [cached=N]         report this token usage for the turn
+    !usage [in=N] [out=N] [cached=N] [reasoning=N]   report this token usage for the turn
 
 Any other line is echoed. A message without a directive is echoed whole. A directive that cannot be read is
 answered with the reason, so that a typing mistake in a script is seen where the answer is seen. A turn ends
@@ -54,12 +54,14 @@ class Call:
 class Error:
     """An HTTP failure: `times` times and then no more, or always when `times` is None.
 
-    `retry_after` is the header as it is sent: seconds or an HTTP date.
+    `retry_after` is the header as it is sent: seconds or an HTTP date. `endless`: over HTTP, the answer's body
+    never ends.
     """
 
     status: int
     times: int | None = None
     retry_after: str | None = None
+    endless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class ReportUsage:
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 Directive = Say | Tokens | Call | Error | Silent | Break | ReportUsage
@@ -155,7 +158,7 @@ def _call(rest: str) -> Directive:
 
 
 def _error(rest: str) -> Directive:
-    usage = "write !error STATUS [xTIMES] [retry-after=S], for example !error 429 x2 retry-after=1"
+    usage = "write !error STATUS [xTIMES] [retry-after=S] [endless], for example !error 429 x2 retry-after=1"
     try:
         status, *options = shlex.split(rest)
     except ValueError:
@@ -164,14 +167,17 @@ def _error(rest: str) -> Directive:
         raise _UnreadableError(usage)
     times: int | None = None
     retry_after: str | None = None
+    endless = False
     for option in options:
         if match := re.fullmatch(r"x(\d+)", option):
             times = int(match[1])
         elif option.startswith("retry-after="):
             retry_after = option.removeprefix("retry-after=")
+        elif option == "endless":
+            endless = True
         else:
             raise _UnreadableError(usage)
-    return Error(int(status), times, retry_after)
+    return Error(int(status), times, retry_after, endless)
 
 
 def _silent(rest: str) -> Directive:
@@ -187,11 +193,11 @@ def _break(rest: str) -> Directive:
 def _usage(rest: str) -> Directive:
     counts: dict[str, int] = {}
     for option in rest.split():
-        match = re.fullmatch(r"(in|out|cached)=(\d+)", option)
+        match = re.fullmatch(r"(in|out|cached|reasoning)=(\d+)", option)
         if match is None:
-            raise _UnreadableError("write !usage in=N out=N cached=N")
+            raise _UnreadableError("write !usage in=N out=N cached=N reasoning=N")
         counts[match[1]] = int(match[2])
-    return ReportUsage(counts.get("in"), counts.get("out"), counts.get("cached"))
+    return ReportUsage(counts.get("in"), counts.get("out"), counts.get("cached"), counts.get("reasoning"))
 
 
 def _number(text: str, what: str) -> float:

@@ -75,11 +75,12 @@ Piece = Opened | TextPiece | CallPiece
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as reported; `cached_tokens` are part of `input_tokens`."""
+    """Tokens as reported; `cached_tokens` are part of `input_tokens`, `reasoning_tokens` of `output_tokens`."""
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,14 @@ class ScriptedHTTPError(Exception):
     """The model refused with an HTTP status, as the clients of real providers report it.
 
     `status_code` and `response.headers` are named as in those clients; `retry_after` is the raw header or
-    None.
+    None. `endless`: over HTTP, the refusal's body never ends.
     """
 
-    def __init__(self, status_code: int, retry_after: str | None = None) -> None:
+    def __init__(self, status_code: int, retry_after: str | None = None, *, endless: bool = False) -> None:
         super().__init__(f"the scripted model answered with HTTP status {status_code}, as its script says")
         self.status_code = status_code
         self.retry_after = retry_after
+        self.endless = endless
         headers = {} if retry_after is None else {"retry-after": retry_after}
         self.response = ErrorResponse(status_code, headers)
 
@@ -176,7 +178,7 @@ async def perform(reply: Reply, counts: FailureCounts) -> AsyncGenerator[Piece]:
     for number, step in enumerate(reply.steps):
         if isinstance(step, Error):
             if counts.fails_now(f"{reply.key}/{number}", step.times):
-                raise ScriptedHTTPError(step.status, step.retry_after)
+                raise ScriptedHTTPError(step.status, step.retry_after, endless=step.endless)
             continue
         if not opened:
             opened = True
@@ -246,7 +248,7 @@ def _usage(turn: Turn, history: Sequence[Message]) -> Usage:
     """Words stand for tokens, unless the turn says otherwise."""
     taken = sum(len(message.text.split()) for message in history)
     given = len(turn.calls)
-    cached = 0
+    cached = reasoning = 0
     for step in turn.steps:
         match step:
             case Say(text):
@@ -258,7 +260,8 @@ def _usage(turn: Turn, history: Sequence[Message]) -> Usage:
             taken = taken if step.input_tokens is None else step.input_tokens
             given = given if step.output_tokens is None else step.output_tokens
             cached = cached if step.cached_tokens is None else step.cached_tokens
-    return Usage(taken, given, cached)
+            reasoning = reasoning if step.reasoning_tokens is None else step.reasoning_tokens
+    return Usage(taken, given, cached, reasoning)
 
 
 def _key(history: Sequence[Message], position: int) -> str:
