@@ -49,8 +49,15 @@ group("the one line of a run", () => {
     ["expired", doc("expired", { reason: "queue_deadline" }), "⊘ | Expired | no worker was free in time"],
   ])("%s", (_, document, expected) => expect(said(document)).toBe(expected));
 
-  test("a worker seen lately is not silent, however long the model takes", () => {
+  test("a worker that needs no sign of life is never silent, however long the model takes", () => {
     expect(describe(doc("running", { owner: { kind: "worker", seen_at: ago(60), takeover_at: null } }), NOW).word).toBe("Running");
+  });
+
+  test("a worker is silent as far as the server told, not as far as this page heard nothing", () => {
+    const owner = { kind: "worker", seen_at: ago(8), takeover_at: ago(-2) };
+    expect(describe(doc("running", { owner }), NOW, NOW).word).toBe("Worker silent");
+    expect(describe(doc("running", { owner }), NOW, NOW - 6_000).word).toBe("Running");
+    expect(describe(doc("running", { owner: { kind: "worker", seen_at: ago(3), takeover_at: ago(-7) } }), NOW).word).toBe("Running");
   });
 
   test("time runs from the start, and stands still after the end", () => {
@@ -63,7 +70,7 @@ group("the one line of a run", () => {
     const all: RunDocument[] = [
       doc("queued"), doc("running"), doc("waiting_input"), doc("cancelling"), doc("completed"), doc("failed"), doc("cancelled"), doc("interrupted"), doc("expired"),
       doc("queued", { reason: "rate_limited" }), doc("running", { stall: { kind: "tool", since: ago(9) } }), doc("running", { stall: { kind: "model", since: ago(9) } }),
-      doc("running", { owner: { kind: "worker", takeover_at: ago(-5) } }), doc("running", { retries: { count: 1, last: { code: "MODEL_BAD_RESPONSE", next_at: ago(-4) } } }),
+      doc("running", { owner: { kind: "worker", seen_at: ago(8), takeover_at: ago(-5) } }), doc("running", { retries: { count: 1, last: { code: "MODEL_BAD_RESPONSE", next_at: ago(-4) } } }),
     ];
     const marks = all.map((d) => describe(d, NOW)).map((line) => `${line.glyph} ${line.word}`);
     expect(new Set(marks).size).toBe(all.length);

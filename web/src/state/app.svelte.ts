@@ -258,8 +258,9 @@ class App extends Actions {
     ask();
   }
 
-  readDocument(run: string): void {
-    if (!this.documents[run]) this.#fetch(run);
+  /** Reads a run's document where it is not here, or where what is here may be old. */
+  readDocument(run: string, again = false): void {
+    if (again || !this.documents[run]) this.#fetch(run);
   }
 
   /** Once a second: what no frame and no event tells. */

@@ -1,5 +1,6 @@
 // What a run's one line says: glyph, word, what now or why it waits and until when. Pure, from the server's
-// fields only; a status is never guessed from time or silence. `now` is the server's clock in ms.
+// fields only; a status is never guessed from time or silence. `now` is the server's clock in ms, `told` when the server
+// told of the owner.
 
 import type { Current, Request, Run, RunDocument, RunStatus, Usage } from "../wire/types";
 import { LIVE } from "../wire/types";
@@ -20,7 +21,6 @@ export interface Line {
 export const isLive = (status: RunStatus): boolean => LIVE.includes(status);
 
 const at = (iso: string | null | undefined): number | null => (iso ? Date.parse(iso) : null);
-const since = (iso: string | null | undefined, now: number): string | null => (iso ? rough(now - Date.parse(iso)) : null);
 
 interface Said { lead?: string; strong?: string | null; what?: string; pulse?: boolean }
 
@@ -43,10 +43,10 @@ export function documentOf(run: Run): RunDocument {
   };
 }
 
-export function describe(doc: RunDocument, now: number): Line {
+export function describe(doc: RunDocument, now: number, told: number = now): Line {
   switch (doc.status) {
     case "queued": return queued(doc, now);
-    case "running": return running(doc, now);
+    case "running": return running(doc, now, told);
     case "waiting_input": return needsYou(doc, now);
     case "cancelling": return stopping(doc, now);
     case "completed": return line("ok", "✓", "Done", unmarked(doc.line ?? ""));
@@ -79,12 +79,21 @@ function queued(doc: RunDocument, now: number): Line {
   return line("calm", "◌", "Queued", join(decided, "waiting for a free worker", place));
 }
 
-function running(doc: RunDocument, now: number): Line {
+/** An owner is silent when it lets more than this share of its lease pass without a sign; it renews after a third. */
+const PATIENCE = 0.6;
+
+/** Whether the owner would be silent if nothing was heard since: then it is time to ask the server. */
+export function silent(doc: RunDocument, told: number): boolean {
+  const seen = at(doc.owner?.seen_at);
   const takeover = at(doc.owner?.takeover_at);
-  if (takeover !== null) {
-    const seen = since(doc.owner?.seen_at, now);
+  return seen !== null && takeover !== null && told - seen > PATIENCE * (takeover - seen);
+}
+
+function running(doc: RunDocument, now: number, told: number): Line {
+  if (silent(doc, told)) {
+    const takeover = at(doc.owner?.takeover_at) ?? now;
     const left = takeover > now ? `takeover in ${rough(takeover - now)}` : "takeover any moment";
-    return line("bad", "!", "Worker silent", join(seen && `${seen} without a sign`, `${left}, nothing is lost`));
+    return line("bad", "!", "Worker silent", `${rough(now - (at(doc.owner?.seen_at) ?? now))} without a sign · ${left}, nothing is lost`);
   }
   const next = at(doc.retries?.last?.next_at);
   if (next !== null && next > now) {
