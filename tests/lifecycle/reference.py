@@ -45,11 +45,34 @@ class RunState:
 
 
 @dataclass
+class Asked:
+    """A question to a person; `policy` says what counts where nobody answers in time."""
+
+    id: str
+    run: str
+    policy: str = "expire"
+    status: str = "open"
+    said: str | None = None
+    by: str | None = None
+
+
+@dataclass
 class Waiting:
     id: str
     text: str
     status: str = "waiting"
     during_stop: bool = False
+    mode: str = "queue"  # what it acts as
+    asked: str = "queue"
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in ("waiting", "held")
+
+    def queue(self) -> None:
+        """The run it was to steer is over."""
+        if self.mode == "steer":
+            self.mode = "queue"
 
 
 @dataclass
@@ -57,6 +80,7 @@ class Talk:
     id: str
     runs: list[str] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)  # in order, whatever their status
+    said: list[str] = field(default_factory=list)  # by the person, in the order of the history
     head: str | None = None  # the run whose input reached the thread last
 
 
@@ -65,6 +89,24 @@ class Reference:
     asks: bool
     runs: dict[str, RunState] = field(default_factory=dict)
     talks: dict[str, Talk] = field(default_factory=dict)
+    asked: dict[str, Asked] = field(default_factory=dict)
+
+    def questions(self, run: RunState, *statuses: str) -> list[Asked]:
+        return [one for one in self.asked.values() if one.run == run.id and one.status in statuses]
+
+    def decided(self, one: Asked, said: str, by: str) -> None:
+        """A person's word or the policy's; with the last one the run goes on."""
+        one.status, one.said, one.by = "decided", said, by
+        run = self.runs[one.run]
+        if not self.questions(run, "open"):
+            run.status = "queued"
+
+    def timed_out(self, one: Asked) -> None:
+        if one.policy == "expire":
+            one.status = "expired"
+            self.end(self.runs[one.run], "expired")
+        else:
+            self.decided(one, "deny" if one.policy == "deny" else "approve", "policy")
 
     def live(self, talk: Talk) -> RunState | None:
         last = self.runs[talk.runs[-1]] if talk.runs else None
@@ -74,6 +116,10 @@ class Reference:
         assert self.live(talk) is None
         self.runs[run_id] = RunState(run_id, talk.id, resume_of=resume_of)
         talk.runs.append(run_id)
+        for one in talk.waiting:
+            if one.status == "waiting":
+                one.during_stop = False
+                one.queue()
 
     def claimed(self, run: RunState, owner: str) -> None:
         run.status, run.owner, run.attempt = "running", owner, run.attempt + 1
@@ -112,10 +158,38 @@ class Reference:
 
     def end(self, run: RunState, status: str, *, open_end: bool = False) -> None:
         run.status, run.open_end, run.owner = status, open_end, None
+        for asked in self.questions(run, "open", "decided"):
+            asked.status = "void"
         goes_on = status == "completed" or (run.cause == "superseded" and not open_end)
         for one in self.talks[run.conversation].waiting:
             if one.status == "waiting" and not goes_on and not one.during_stop:
                 one.status = "held"
+                one.queue()
+
+    def accepted(self, talk: Talk, waiting: Waiting) -> None:
+        """Behind what is open; a message that interrupts before it."""
+        open_ones = [one for one in talk.waiting if one.is_open]
+        front = waiting.mode == "interrupt" and open_ones
+        talk.waiting.insert(talk.waiting.index(open_ones[0]) if front else len(talk.waiting), waiting)
+
+    def moved(self, talk: Talk, one: Waiting, place: int) -> None:
+        open_ones = [other for other in talk.waiting if other.is_open and other is not one]
+        open_ones.insert(place, one)
+        talk.waiting = [other for other in talk.waiting if not other.is_open] + open_ones
+
+    def read_while_at_work(self, talk: Talk) -> list[str]:
+        """The live run's owner takes what is to steer it."""
+        steering = [one for one in talk.waiting if one.status == "waiting" and one.mode == "steer"]
+        for one in steering:
+            one.status = "applied"
+            talk.said.append(one.text)
+        return [one.text for one in steering]
+
+    def applied(self, talk: Talk, one: Waiting) -> None:
+        """It starts a run; what waits behind it waits for that one."""
+        one.status = "applied"
+        talk.said.append(one.text)
+        one.queue()
 
     def successor_is_due(self, talk: Talk) -> Waiting | None:
         """After an end: the message that must have started the next run."""
@@ -126,10 +200,8 @@ class Reference:
     def succeeded(self, talk: Talk, run_id: str) -> None:
         first = self.successor_is_due(talk)
         assert first is not None
-        first.status = "applied"
+        self.applied(talk, first)
         self.started(talk, run_id)
-        for one in talk.waiting:
-            one.during_stop = False
 
     def way_to_continue(self, talk: Talk) -> str | None:
         """resume_of | retry_of | None, where the agent's thread has something pending."""
