@@ -70,7 +70,11 @@ CONTENT = Group(
             },
             about="The model's context in tokens; null: unknown.",
         ),
-        "usage": Group(members=dict.fromkeys(_USAGE, _COUNT), about="Tokens and calls so far."),
+        "usage": Group(
+            members={**dict.fromkeys(_USAGE, _COUNT), "estimated": Flag()},
+            optional=frozenset({"estimated"}),
+            about="Tokens and calls so far; `estimated`: some calls were cut before they told what they used.",
+        ),
         "current": Group(
             nullable=True,
             members={
@@ -201,7 +205,7 @@ def _empty(form: Form) -> Any:
     if form.nullable:
         return None
     if isinstance(form, Group):
-        return {name: _empty(member) for name, member in form.members.items()}
+        return {name: _empty(member) for name, member in form.members.items() if name not in form.optional}
     return {Register: {}, Series: [], Number: 0, Flag: False}.get(type(form), "")
 
 
