@@ -12,7 +12,7 @@ from dromos.client.adapter import Current, Parked, Progress
 from dromos.client.adapter.box import Box
 from dromos.client.adapter.edits import patch_for
 from dromos.client.adapter.steps import MOST_SHOWN
-from dromos.wire.document import EMPTY_CONTENT
+from dromos.domain.document import EMPTY_CONTENT
 
 NOW = datetime(2026, 11, 29, 13, 46, 4, tzinfo=UTC)
 NOW_TEXT = "2026-11-29T13:46:04.000000Z"

@@ -9,18 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dromos.client.adapter.edits import (
-    MOST_BYTES,
-    MOST_OPERATIONS,
-    MOST_STEPS,
-    REMOVED,
-    Edits,
-    Path,
-    patch_for,
-)
+from dromos.client.adapter.edits import MOST_BYTES, REMOVED, Edits, Path, patch_for
 from dromos.client.run_view import RunView
 from dromos.client.stream import Event
-from dromos.wire.document import EMPTY_CONTENT
+from dromos.domain.document import EMPTY_CONTENT, MAX_OPERATIONS, MAX_STEPS
 
 Json = dict[str, Any]
 PLAN = [{"id": "1", "title": "a", "status": "done"}, {"id": "2", "title": "b", "status": "pending"}]
@@ -88,16 +80,16 @@ def test_names_with_slashes_and_tildes_are_one_step_of_the_path() -> None:
 
 
 def test_only_the_newest_steps_are_kept() -> None:
-    steps = [{"id": str(number)} for number in range(MOST_STEPS)]
+    steps = [{"id": str(number)} for number in range(MAX_STEPS)]
     document = patch_for({"steps": steps}, edits_of((("steps", "new"), {"id": "new"}))).document
-    assert [step["id"] for step in document["steps"]] == [*map(str, range(1, MOST_STEPS)), "new"]
+    assert [step["id"] for step in document["steps"]] == [*map(str, range(1, MAX_STEPS)), "new"]
 
 
 def test_a_patch_that_would_be_too_large_is_cut_between_changes() -> None:
-    changes = [(("background", str(number)), {"title": "t"}) for number in range(MOST_OPERATIONS + 5)]
+    changes = [(("background", str(number)), {"title": "t"}) for number in range(MAX_OPERATIONS + 5)]
     patch = patch_for({"background": {}}, edits_of(*changes))
-    assert len(patch.operations) == MOST_OPERATIONS
-    assert [path for path, _ in patch.left] == [path for path, _ in changes[MOST_OPERATIONS:]]
+    assert len(patch.operations) == MAX_OPERATIONS
+    assert [path for path, _ in patch.left] == [path for path, _ in changes[MAX_OPERATIONS:]]
     large = [(("background", str(number)), {"title": "x" * 20_000}) for number in range(5)]
     patch = patch_for({"background": {}}, edits_of(*large))
     assert len(json.dumps(patch.operations)) <= MOST_BYTES + 100

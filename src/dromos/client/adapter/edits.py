@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dromos.domain.document import MAX_OPERATIONS, MAX_STEPS
+from dromos.domain.pointers import parts_of, pointer, same
 from dromos.domain.text import clean_json
 
 Json = dict[str, Any]
@@ -19,8 +21,6 @@ Path = tuple[str, ...]
 
 LISTS: Final = ("plan", "steps")
 """Lists whose entries carry an `id`."""
-MOST_STEPS: Final = 50
-MOST_OPERATIONS: Final = 200
 MOST_BYTES: Final = 48 * 1024
 """Of the operations of one patch as JSON; the server takes 64 KiB."""
 
@@ -104,7 +104,7 @@ def patch_for(known: Mapping[str, Any], edits: Edits) -> Patch:
             continue
         made = list(_operations(document, path, value))
         bytes_ = sum(len(json.dumps(operation)) for operation in made)
-        if operations and (len(operations) + len(made) > MOST_OPERATIONS or size + bytes_ > MOST_BYTES):
+        if operations and (len(operations) + len(made) > MAX_OPERATIONS or size + bytes_ > MOST_BYTES):
             left.put(path, value)
             continue
         for operation in made:
@@ -145,14 +145,14 @@ def _in_list(document: Json, path: Path, value: Any) -> Iterator[Json]:
             yield _operation("add", (head,), [value])
             return
         if head == "steps":
-            for _ in range(len(items) - MOST_STEPS + 1):
+            for _ in range(len(items) - MAX_STEPS + 1):
                 yield _operation("remove", (head, "0"))
         yield _operation("add", (head, "-"), value)
     elif value is REMOVED and not rest:
         yield _operation("remove", (head, str(index)))
     elif rest:
         yield from _member(items[index], (head, str(index), rest[0]), rest[0], value)
-    elif not _same(items[index], value):
+    elif not same(items[index], value):
         yield _operation("replace", (head, str(index)), value)
 
 
@@ -162,17 +162,12 @@ def _member(target: Json, path: Path, name: str, value: Any) -> Iterator[Json]:
             yield _operation("remove", path)
     elif name not in target:
         yield _operation("add", path, value)
-    elif not _same(target[name], value):
+    elif not same(target[name], value):
         yield _operation("replace", path, value)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: Python alone would take `true` for 1."""
-    return bool(one == other) and json.dumps(one) == json.dumps(other)
-
-
 def _operation(op: str, path: Path, value: Any = None) -> Json:
-    made: Json = {"op": op, "path": pointer(path)}
+    made: Json = {"op": op, "path": pointer(*path)}
     if op != "remove":
         made["value"] = value
     return made
@@ -180,7 +175,7 @@ def _operation(op: str, path: Path, value: Any = None) -> Json:
 
 def _apply(document: Json, operation: Json) -> None:
     """Carry out one of the operations made here; they always fit."""
-    *way, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+    *way, last = path_of(operation["path"])
     target: Any = document
     for part in way:
         target = target[int(part)] if isinstance(target, list) else target[part]
@@ -226,11 +221,6 @@ def _nested(rest: Path, value: Any) -> Any:
     return value
 
 
-def pointer(path: Path) -> str:
-    """The path as a JSON pointer."""
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
-
-
 def path_of(pointed: str) -> Path:
-    """A JSON pointer as a path."""
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointed.split("/")[1:])
+    """A JSON pointer as a path; () where it is none."""
+    return tuple(parts_of(pointed) or ())

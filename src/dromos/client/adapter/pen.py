@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from dromos.client.adapter.box import Box
 from dromos.client.adapter.calls import BUSY, MOST_FAULTS, RunCalls
-from dromos.client.adapter.edits import Edits, Patch, patch_for, path_of
+from dromos.client.adapter.edits import Edits, Patch, patch_for
 from dromos.client.adapter.spoken import Spoken
 from dromos.client.connection import DELAYS
 from dromos.client.errors import ApiError, Conflict, ServerFault, ServerUnreachable
-from dromos.wire.document import EMPTY_CONTENT
+from dromos.domain.document import EMPTY_CONTENT
 
 log = logging.getLogger("dromos.adapter")
 Json = dict[str, Any]
@@ -186,13 +186,13 @@ class Pen:
         self._note(refusal)
         dropped = False
         for fault in refusal.errors:
-            at = str(fault.get("path", ""))
+            at = str(fault.get("path", "")) + "/"
             for operation, path in zip(patch.operations, patch.of, strict=True):
-                if at == operation["path"] or at.startswith(operation["path"] + "/"):
+                if at.startswith(operation["path"] + "/"):
                     dropped = edits.drop(path) or dropped
-            dropped = edits.drop(path_of(at)) or dropped
-        if not dropped:
-            edits.take()
+        if not dropped:  # nothing to blame: all of this patch
+            for path in patch.of:
+                edits.drop(path)
             if not patch.operations:
                 self.spoken.give_up()
 

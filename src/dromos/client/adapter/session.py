@@ -245,9 +245,10 @@ class AdapterSession:
 
 
 async def serve(handler: Handler, *, agents: Sequence[str], **options: Any) -> None:
-    """A whole adapter: serves until Ctrl-C or SIGTERM, then lets runs under way end. `options` as for the session, `url` among them.
+    """A whole adapter: serves until Ctrl-C or SIGTERM, then lets runs under way end.
 
-    The second signal ends the program at once; what is under way then is left to the server's recovery.
+    `options` are the session's, `url` among them. The second signal ends the program at once; what is under way then is
+    left to the server's recovery.
     """
     async with AdapterSession(agents=agents, **options) as session:
         loop = asyncio.get_running_loop()
