@@ -81,6 +81,7 @@ class Pen:
     async def finish(self) -> None:
         """Send the rest at once, steps too. Raises LeaseLost; what the server refuses is logged and dropped, and so is
         everything where the server itself fails again and again."""
+        self._faults = 0
         while self._pending() and self._faults < MOST_FAULTS:
             await self._calls.lease.pause(self._backoff())
             await self._send()
