@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 import pytest
@@ -22,6 +23,13 @@ from dromos.testing.processes import ServeProcess
 from tests.web.tab import Tab
 
 Open = Callable[..., Awaitable[Tab]]
+
+
+class Reachable(Protocol):
+    """A server, or what stands before it."""
+
+    @property
+    def url(self) -> str: ...
 
 
 @pytest.fixture(scope="session")
@@ -100,7 +108,7 @@ async def open_tab(browser: Browser) -> AsyncIterator[Open]:
     tabs: list[Tab] = []
 
     async def open_one(
-        server: ServeProcess, path: str = "/", *, beside: Tab | None = None, **context: object
+        server: Reachable, path: str = "/", *, beside: Tab | None = None, **context: object
     ) -> Tab:
         tab = await Tab.open(browser, server.url, path, beside=beside, **context)
         tabs.append(tab)

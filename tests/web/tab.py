@@ -12,6 +12,10 @@ WAIT_MS = 12_000
 _LOST = re.compile(
     r"net::ERR_(CONNECTION_REFUSED|CONNECTION_RESET|INCOMPLETE_CHUNKED_ENCODING|EMPTY_RESPONSE)"
 )
+_HIDDEN = """(hidden) => {
+  Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
 
 
 class Tab:
@@ -31,14 +35,26 @@ class Tab:
 
     @classmethod
     async def open(
-        cls, browser: Browser, base: str, path: str, *, beside: Tab | None = None, **options: Any
+        cls,
+        browser: Browser,
+        base: str,
+        path: str,
+        *,
+        beside: Tab | None = None,
+        init: str | None = None,
+        permissions: tuple[str, ...] = (),
+        **options: Any,
     ) -> Self:
-        """A tab on `base + path`: in the same browser profile as `beside`, else in a fresh one."""
+        """A tab on `base + path`: in the same browser profile as `beside`, else in a fresh one, in which every page
+        first runs the script `init`, and may do what `permissions` name."""
         if beside is not None:
             context = beside.page.context
         else:
             context = await browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | options))
-            await context.grant_permissions(["clipboard-read", "clipboard-write"], origin=base)
+            granted = ["clipboard-read", "clipboard-write", *permissions]
+            await context.grant_permissions(granted, origin=base)
+            if init is not None:
+                await context.add_init_script(init)
         tab = cls(await context.new_page(), base)
         await tab.page.goto(base + path)
         await tab.composer.wait_for()
@@ -107,6 +123,22 @@ class Tab:
         """Waits until there are so many boxes and the newest has ended so."""
         await expect(self.boxes).to_have_count(boxes, timeout=WAIT_MS)
         await self.status(wanted)
+
+    async def hide(self) -> None:
+        """The person looks at another tab, as far as the page can tell."""
+        await self.page.evaluate(_HIDDEN, True)
+
+    async def show(self) -> None:
+        await self.page.evaluate(_HIDDEN, False)
+
+    async def choose_way(self, name: str) -> None:
+        """Chooses how a message meets the run that is live: Queue, Steer, Stop and send."""
+        await self.page.get_by_role("button", name="How it is sent").click()
+        await self.page.get_by_role("menuitemradio", name=name).click()
+
+    async def chosen_way(self) -> str:
+        button = self.page.get_by_role("button", name="How it is sent")
+        return ((await button.get_attribute("aria-label")) or "").partition(": ")[2]
 
     # --- what it must not do -----------------------------------------------------------------------------------
 

@@ -57,27 +57,6 @@ async def test_a_message_sent_while_the_server_is_down_is_kept_and_goes_out_on_t
     await expect(tab.answer).to_have_text("at last")
 
 
-async def test_a_hidden_tab_holds_no_stream_and_is_current_when_shown(
-    shared_server: ServeProcess, open_tab: Open
-) -> None:
-    tab = await open_tab(shared_server)
-    await tab.say("!say one")
-    await tab.ended()
-    hide = """(hidden) => {
-      Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
-      document.dispatchEvent(new Event('visibilitychange'));
-    }"""
-    async with tab.page.expect_event("requestfailed", lambda r: "/v1/stream" in r.url):
-        await tab.page.evaluate(hide, True)
-    other = await open_tab(shared_server, f"/c/{tab.conversation}")
-    await other.say("!say two")
-    await other.ended(boxes=2)
-    await expect(tab.boxes).to_have_count(1)
-    await tab.page.evaluate(hide, False)
-    await tab.ended(boxes=2)
-    await expect(tab.answer).to_have_text("two")
-
-
 async def test_drafts_are_kept_per_conversation(shared_server: ServeProcess, open_tab: Open) -> None:
     tab = await open_tab(shared_server)
     await tab.say("!say a place")
@@ -91,16 +70,3 @@ async def test_drafts_are_kept_per_conversation(shared_server: ServeProcess, ope
     await tab.page.go_forward()
     await tab.page.reload()
     await expect(tab.composer).to_have_value("for a new one")
-
-
-async def test_more_tabs_than_a_browser_allows_connections_still_work(
-    shared_server: ServeProcess, open_tab: Open
-) -> None:
-    first = await open_tab(shared_server)
-    await first.say("!say hello")
-    await first.ended()
-    hide = "Object.defineProperty(document, 'hidden', { get: () => true })"
-    await first.page.context.add_init_script(hide)
-    tabs = [await open_tab(shared_server, f"/c/{first.conversation}", beside=first) for _ in range(7)]
-    for tab in tabs:
-        await expect(tab.answer).to_have_text("hello")
