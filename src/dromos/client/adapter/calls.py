@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dromos.client.adapter.lease import Lease
 from dromos.client.connection import DELAYS, Connection
-from dromos.client.errors import ApiError, ServerFault, ServerUnreachable
+from dromos.client.errors import ApiError, ProtocolError, ServerFault, ServerUnreachable
 from dromos.domain.errors import LeaseLost
 
 Json = dict[str, Any]
@@ -70,4 +70,6 @@ class RunCalls:
                 self.lease.lose(refusal.detail)
                 raise LeaseLost(refusal.detail) from refusal
             raise
+        except ProtocolError as strange:  # a proxy's page, while the server behind it is away
+            raise ServerFault(502, "not_this_api", strange.detail) from strange
         return answer

@@ -19,6 +19,7 @@ from dromos.client.adapter.spoken import Spoken
 from dromos.client.connection import DELAYS
 from dromos.client.errors import ApiError, Conflict, ServerFault, ServerUnreachable
 from dromos.domain.document import EMPTY_CONTENT
+from dromos.domain.errors import LeaseLost
 
 log = logging.getLogger("dromos.adapter")
 Json = dict[str, Any]
@@ -53,6 +54,7 @@ class Pen:
         self._mark = self._settled = 0
         self._moved = asyncio.Event()
         self._refusal: ApiError | None = None
+        self._ended: BaseException | None = None
 
     # ── the writer's side ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,14 +101,16 @@ class Pen:
         return self._known
 
     async def run(self) -> None:
-        """Send what is wanted, for ever. Ends with LeaseLost."""
+        """Send what is wanted, for ever. Raises LeaseLost."""
         try:
             while True:
                 await self._wanted.wait()
                 await self._calls.lease.pause(max(self._next_at - self._monotonic(), self._backoff()))
                 await self._send()
-        finally:
+        except BaseException as ended:
+            self._ended = ended
             self._move()
+            raise
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,6 +232,12 @@ class Pen:
 
     async def _movement(self) -> None:
         self._calls.lease.check()
+        if isinstance(self._ended, Exception):
+            raise RuntimeError(
+                "the box is not written any more; the cause is an error of the SDK"
+            ) from self._ended
+        if self._ended is not None:
+            raise LeaseLost("this attempt of the run is over; nothing is sent for it any more")
         await self._moved.wait()
 
     def _move(self) -> None:

@@ -293,6 +293,8 @@ class AdapterRun:
             await self._pen.run()
         except LeaseLost:
             pass
+        except Exception:
+            log.exception("run %s: its box cannot be written any more", self.id)
 
     async def _keep_alive(self) -> None:
         """Renew every third of the lease, and at once when hinted."""

@@ -21,7 +21,7 @@ import httpx
 from dromos.client.adapter.run import AdapterRun
 from dromos.client.adapter.values import Answer
 from dromos.client.connection import DELAYS, Connection
-from dromos.client.errors import ClientError, ServerFault, ServerUnreachable
+from dromos.client.errors import ClientError, ProtocolError, ServerFault, ServerUnreachable
 from dromos.client.stream import EventStream
 from dromos.domain.errors import LeaseLost
 
@@ -79,7 +79,8 @@ class AdapterSession:
         self._slots = asyncio.Semaphore(slots)
         self._close_s, self._listen = close_s, listen
         self._new_id, self._monotonic = new_id, monotonic
-        self._runs: dict[str, AdapterRun] = {}
+        self._runs: set[AdapterRun] = set()
+        self._answered = False
         self._handlers: set[asyncio.Task[None]] = set()
         self._closing, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
@@ -141,7 +142,7 @@ class AdapterSession:
             except LeaseLost as lost:
                 log.warning("run %s was lost before it began: %s", run.id, lost)
                 continue
-            self._runs[run.id] = run
+            self._runs.add(run)
             self._idle.clear()
             return run
 
@@ -161,7 +162,9 @@ class AdapterSession:
                         answer_seconds=CLAIM_SECONDS + 10,
                     )
                     break
-                except (ServerUnreachable, ServerFault) as error:
+                except (ServerUnreachable, ServerFault, ProtocolError) as error:
+                    if isinstance(error, ProtocolError) and not self._answered:
+                        raise  # another program is at this address; later it is a proxy's page
                     log.log(
                         logging.DEBUG if failures else logging.WARNING, "claiming: %s; trying again", error
                     )
@@ -170,7 +173,7 @@ class AdapterSession:
                     failures += 1
             if failures:
                 log.info("claiming: %s answers again", self._connection.url)
-            failures, self.reachable = 0, True
+            failures, self.reachable, self._answered = 0, True, True
             if answer is not None:
                 return sent_at, answer
 
@@ -188,8 +191,8 @@ class AdapterSession:
             await asyncio.gather(claim, closing, return_exceptions=True)
 
     def _ended(self, run: AdapterRun) -> None:
-        if self._runs.get(run.id) is run:
-            del self._runs[run.id]
+        if run in self._runs:
+            self._runs.remove(run)
             self._slots.release()
         if not self._runs:
             self._idle.set()
@@ -201,11 +204,9 @@ class AdapterSession:
         try:
             async with EventStream(self._connection) as events:
                 async for event in events:
-                    run = (
-                        self._runs.get(str(event.data.get("run_id"))) if event.type == "run.status" else None
-                    )
-                    if run is not None:
-                        run.hint()
+                    for run in self._runs if event.type == "run.status" else ():
+                        if run.id == event.data["run_id"]:
+                            run.hint()
         except ClientError as error:
             log.warning("the event stream cannot be followed (%s); stops are heard with renewals", error)
 
@@ -215,7 +216,7 @@ class AdapterSession:
         """Take no further run, give those under way `close_s` to end, and leave the rest to the server's grace."""
         self.stop_claiming()
         await self._until_idle(self._close_s)
-        for run in tuple(self._runs.values()):
+        for run in tuple(self._runs):
             log.warning("run %s does not end in time; it is left to the server's recovery", run.id)
             run.give_up()
         await self._until_idle(LET_GO_SECONDS)
