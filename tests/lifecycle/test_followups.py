@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -484,6 +485,94 @@ async def test_a_message_that_steers_waits_through_a_question_and_a_hand_back(wo
 
 
 # --- exactly once, whenever it comes
+
+
+@dataclass
+class Sent:
+    """A message and what its author and the run's owner tried with it, at any moment around a run's end."""
+
+    text: str
+    when_busy: WhenBusy
+    then: str  # "", "edit", "move" or "remove"
+    refused: bool = False
+
+
+@pytest.mark.slow(90)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    modes=st.lists(
+        st.tuples(
+            st.sampled_from([WhenBusy.QUEUE, WhenBusy.STEER, WhenBusy.STEER]),
+            st.sampled_from(["", "", "edit", "move", "remove"]),
+            st.integers(0, 6),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    yields=st.integers(0, 6),
+    fails=st.booleans(),
+)
+async def test_around_a_runs_end_each_accepted_message_is_consumed_once(
+    world: World, modes: list[tuple[WhenBusy, str, int]], yields: int, fails: bool
+) -> None:
+    claimed = await world.begin_run("first")
+    await Engine(world, claimed).enter()
+    conversation_id = claimed.run.conversation_id
+    sent = [Sent(f"message {number}", mode, then) for number, (mode, then, _) in enumerate(modes)]
+
+    async def person(one: Sent, pause: int) -> None:
+        for _ in range(pause):
+            await asyncio.sleep(0)
+        posted = await world.post(one.text, conversation_id, when_busy=one.when_busy)
+        if posted.followup is None or not one.then:
+            return
+        followup_id = posted.followup["id"]
+        try:
+            if one.then == "remove":
+                await world.lifecycle.discard_followup(USER, followup_id, 1)
+            elif one.then == "edit":
+                await world.lifecycle.change_followup(USER, followup_id, 1, content=f"{one.text}, better")
+            else:
+                await world.lifecycle.change_followup(USER, followup_id, 1, position=0)
+        except VersionConflict:
+            one.refused = True
+
+    async def owner() -> None:
+        steering = world.lifecycle.steering(claimed.fence)
+        for _ in range(yields):
+            await steering.take()
+        outcome: Outcome = Failed(ErrorCode.AGENT_FAILURE, "x") if fails else Finished()
+        await world.lifecycle.end_attempt(claimed.fence, outcome, None)
+
+    persons = [person(one, pause) for one, (_, _, pause) in zip(sent, modes, strict=True)]
+    await asyncio.gather(*persons[::2], owner(), *persons[1::2])
+    while runs := await world.lifecycle.claim("incarnation-1", None, 1):
+        (next_one,) = runs
+        await world.lifecycle.compose_input(next_one.fence, _whole)
+        await Engine(world, next_one).enter()
+        await world.lifecycle.end_attempt(next_one.fence, Finished(), None)
+    await check_invariants(world)
+    rows = await world.history(conversation_id)
+    said = [row["content"] for row in rows if row["role"] == "user"]
+    followups = await world.rows(Table.RUN_FOLLOWUPS, conversation_id=conversation_id)
+    open_ones = [row["content"] for row in followups if row["status"] in ("held", "waiting")]
+    gone = [row["content"] for row in followups if row["status"] == "discarded"]
+    assert all(row["status"] == "held" for row in followups if row["content"] in open_ones)
+    for one in sent:
+        better = f"{one.text}, better"
+        places = [
+            said.count(one.text) + said.count(better),
+            open_ones.count(one.text) + open_ones.count(better),
+        ]
+        assert sum(places) + gone.count(one.text) == 1, "consumed once"
+        if one.then == "remove":
+            assert (one.text in said or one.text in open_ones) or not one.refused
+        if one.then == "edit" and one.refused:
+            assert better not in [*said, *open_ones]
+    if not fails:
+        assert open_ones == []
+    places = [row["log_seq"] for row in rows if row["role"] == "user" and row["log_seq"] is not None]
+    assert places == sorted(places), "the thread took them in the order of the history"
 
 
 @pytest.mark.slow(60)
