@@ -75,7 +75,7 @@ async def a_message(serving: Serving, content: Any = "hello", conversation: str 
 async def test_an_adapter_in_plain_http_works_on_a_run_from_claim_to_end(idle: Serving) -> None:
     outside = Adapter(idle)
     sent = await a_message(idle, "name a prime")
-    assert sent["run"]["wait"] is None or sent["run"]["wait"]["reason"] == "no_worker"
+    assert sent["run"]["wait"] == {"reason": "no_worker", "until": None, "then": None}
     claim = await outside.claim()
     assert (claim["run"]["id"], claim["run"]["status"]) == (sent["run"]["id"], "running")
     assert (claim["input"], claim["history"], claim["decisions"]) == ("name a prime", [], [])

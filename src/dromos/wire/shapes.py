@@ -11,11 +11,14 @@ from typing import Any
 
 from dromos.domain.requests import decisions_of
 from dromos.domain.runs import Run, Stop, Wait
+from dromos.domain.statuses import RunStatus
 from dromos.domain.text import moment_text
 
 Json = dict[str, Any]
 Row = Mapping[str, Any]
 
+_FOR_AN_OWNER = Wait("no_worker")
+"""What a queued run waits for if nothing else holds it."""
 _MESSAGE_OPTIONAL = ("tool_calls", "tool_call_id", "name")
 
 
@@ -58,7 +61,7 @@ def run_json(run: Run) -> Json:
         "crashes": run.crashes,
         "epoch": run.epoch,
         "version": run.version,
-        "wait": wait_json(run.wait),
+        "wait": wait_json(run.wait or (_FOR_AN_OWNER if run.status is RunStatus.QUEUED else None)),
         "stop": stop_json(run.stop),
         "trigger_message_id": run.trigger_message_id,
         "anchor_message_id": run.anchor_message_id,
