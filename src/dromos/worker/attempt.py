@@ -124,6 +124,7 @@ class AttemptRunner:
             live,
             self._drain,
             note_tries=partial(self.lifecycle.note_tries, fence),
+            steer=self.lifecycle.steering(fence),
             decisions=self.claimed.decisions,
         )
         stop_listening = self.wakeup.listen(run_topic(run.id), self._look.set)
