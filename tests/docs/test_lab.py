@@ -21,11 +21,15 @@ MARK = "=== block "
 
 
 def run_lab(name: str, tmp_path: Path) -> list[str]:
-    """Run all blocks of a lab in one bash; returns what each printed. Fails if the shell does."""
+    return run_blocks(LABS / name, tmp_path)
+
+
+def run_blocks(page: Path, tmp_path: Path) -> list[str]:
+    """Run all `sh` blocks of a page in one bash; returns what each printed. Fails if the shell does."""
     for tool in ("curl", "jq", "sqlite3"):
         if shutil.which(tool) is None:
             pytest.skip(f"the lab needs {tool}; install your system's `{tool}` package")
-    blocks = BLOCK.findall((LABS / name).read_text())
+    blocks = BLOCK.findall(page.read_text())
     script = "\n".join(f"echo '{MARK}{number}'\n{block}" for number, block in enumerate(blocks))
     environment = {
         key: value for key, value in os.environ.items() if not key.startswith(("DROMOS_", "OLLAMA_"))

@@ -5,14 +5,14 @@ Each name is taken from the code and must stand in the named document as `name`,
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterable, Iterator
 
 import typer.main
+from fastapi import APIRouter
 
 from dromos.api import problems
-from dromos.api.lab import routes as lab
-from dromos.api.native import about, conversations, runs, stream
 from dromos.cli.app import app
 from dromos.domain import errors
 from dromos.domain.events import EventType
@@ -73,10 +73,18 @@ def test_each_code_the_http_door_itself_answers_with_is_explained() -> None:
     assert _missing(codes, "errors.md") == []
 
 
+def _routers() -> Iterator[APIRouter]:
+    """Of every module of the doors that has one."""
+    for path in (SOURCE / "api").rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+        router = getattr(importlib.import_module(name), "router", None)
+        if router is not None:
+            yield router
+
+
 def _served() -> set[str]:
-    routers = (about.router, conversations.router, runs.router, stream.router, lab.router)
     served = set()
-    for route in (route for router in routers for route in router.routes):
+    for route in (route for router in _routers() for route in router.routes):
         path = re.sub(r"\{\w+\}", "{id}", getattr(route, "path", ""))
         served |= {f"{method} {path}" for method in getattr(route, "methods", None) or ()}
     return {name for name in served if not name.startswith("HEAD ")}
