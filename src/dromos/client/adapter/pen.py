@@ -192,6 +192,9 @@ class Pen:
         dropped = False
         for fault in refusal.errors:
             at = str(fault.get("path", "")) + "/"
+            if at.startswith("/text/"):
+                self.spoken.give_up()
+                dropped = True
             for operation, path in zip(patch.operations, patch.of, strict=True):
                 if at.startswith(operation["path"] + "/"):
                     dropped = edits.drop(path) or dropped
