@@ -12,11 +12,11 @@ from typing import Any
 from dromos.domain import requests as rules
 from dromos.domain.errors import Fault, Invalid
 from dromos.domain.runs import Run
-from dromos.domain.statuses import RequestStatus, Verdict
+from dromos.domain.statuses import RequestStatus
 from dromos.lifecycle import announce
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.waiting import open_requests as open_rows
-from dromos.ports.agent import Decided
+from dromos.ports.agent import Decided, decided_from
 from dromos.ports.store import In, ReadTx, Row, Table, Tx
 
 
@@ -104,24 +104,8 @@ def decided(
     where = {"run_id": In(list(run_ids)), "status": status.value}
     found: dict[str, tuple[Decided, ...]] = {}
     for row in tx.find(Table.REQUESTS, where, order=("opened_at", "id")):
-        found[row["run_id"]] = (*found.get(row["run_id"], ()), _decided(row))
+        found[row["run_id"]] = (*found.get(row["run_id"], ()), decided_from(row))
     return found
-
-
-def _decided(row: Row) -> Decided:
-    kept = row["decision"] or {}
-    return Decided(
-        request_id=row["id"],
-        kind=row["kind"],
-        decision=Verdict(kept.get("decision", Verdict.DENY)),
-        answer=kept.get("answer"),
-        comment=kept.get("comment"),
-        tool=row["tool"],
-        tool_call_id=row["tool_call_id"],
-        arguments=row["arguments"],
-        prompt=row["prompt"],
-        engine_id=row["engine_id"],
-    )
 
 
 def consume(tx: Tx, run: Run, request_ids: Sequence[str]) -> int:

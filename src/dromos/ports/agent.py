@@ -16,7 +16,7 @@ from dromos.domain.runs import Run
 from dromos.domain.statuses import Verdict
 from dromos.ports.live import LiveRun
 from dromos.ports.recorder import Recorder
-from dromos.ports.store import Tx
+from dromos.ports.store import Row, Tx
 
 T = TypeVar("T")
 
@@ -79,6 +79,23 @@ class Decided:
     arguments: Any = None
     prompt: str | None = None
     engine_id: str | None = None
+
+
+def decided_from(row: Row) -> Decided:
+    """The decision that a row of `requests` holds."""
+    kept = row["decision"] or {}
+    return Decided(
+        request_id=row["id"],
+        kind=row["kind"],
+        decision=Verdict(kept.get("decision", Verdict.DENY)),
+        answer=kept.get("answer"),
+        comment=kept.get("comment"),
+        tool=row["tool"],
+        tool_call_id=row["tool_call_id"],
+        arguments=row["arguments"],
+        prompt=row["prompt"],
+        engine_id=row["engine_id"],
+    )
 
 
 class Signal(Protocol):

@@ -14,12 +14,13 @@ from datetime import timedelta
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.errors import GraphDrained
+from langgraph.errors import GraphDrained, is_invalid_resume
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
-from langgraph.types import StreamMode
+from langgraph.types import Command, StateSnapshot, StreamMode
 
 from dromos.agents.langgraph.answers import store_answer
+from dromos.agents.langgraph.asking import Asking
 from dromos.agents.langgraph.box import BOX_KEY
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.failures import Failure, classify, safe_text
@@ -39,7 +40,7 @@ from dromos.ports.agent import (
     TryLater,
 )
 from dromos.ports.clock import Clock
-from dromos.ports.store import ReadTx, Row, Table, Tx
+from dromos.ports.store import ReadTx, Table, Tx
 
 DEFAULT_STEP_LIMIT = 25
 """For a run that was stored without a limit of its own."""
@@ -111,7 +112,8 @@ class AttemptRun:
         self.observer, self.saver = observer, saver
         self.graph = plan.graph.copy(update={"checkpointer": saver})
         self.tries: dict[str, int] = dict(attempt.run.tries)
-        self._questions: list[Mapping[str, Any]] = []
+        self.asking = Asking(attempt.recorder, attempt.run, attempt.decisions, saver.serde)
+        saver.on_writes = self.asking.note
 
     async def carry_out(self) -> Outcome:
         """Raises `LeaseLost` and cancellation; every other failure is an outcome."""
@@ -143,6 +145,10 @@ class AttemptRun:
                     ErrorCode.AGENT_FAILURE, f"A part of the agent cancelled itself: {safe_text(error)}"
                 )
             except Exception as error:
+                if is_invalid_resume(error):
+                    outcome = await self.asking.refused(await self._state(), error)
+                    if outcome is not None:
+                        return outcome
                 failure = self._understand(error)
             if self.saver.commits > commits:
                 self.tries = {}
@@ -160,18 +166,23 @@ class AttemptRun:
             repeated = True
 
     async def _pass(self, *, look_first: bool) -> Outcome | None:
-        """None: a message entered the thread; the next pass goes on from there."""
+        """None: a message entered the thread, or an answer is known already; the next pass goes on from there."""
         run = self.attempt.run
         left = self._limit
+        engine_input: Any = None if run.resume_of is not None else self.attempt.input
         if look_first:
             done = await self.attempt.recorder.read(lambda tx: _steps_done(tx, run))
-            state = await self.graph.aget_state({"configurable": {"thread_id": run.conversation_id}})
-            if not state.next and (
-                run.resume_of is not None or (state.metadata or {}).get("run_id") == run.id
-            ):
-                return await self._finish()
+            state = await self._state()
+            if run.resume_of is not None or (state.metadata or {}).get("run_id") == run.id:
+                if not state.next:
+                    return await self._finish()
+                handed_in = await self.asking.before(state)
+                if isinstance(handed_in, Parked):
+                    return handed_in
+                if handed_in:
+                    engine_input = Command(resume=dict(handed_in))
             left -= done
-        self._questions = []
+        asked = False
         extras = {
             **self.plan.extras,
             RUN_KEY: run,
@@ -184,7 +195,6 @@ class AttemptRun:
             "recursion_limit": max(left, 1) + _SPARE,
             "callbacks": [self.observer],
         }
-        engine_input = None if run.resume_of is not None else self.attempt.input
         boundary = _Boundary(self.attempt.drain, self.saver, left)
         try:
             async for part in self.graph.astream(
@@ -195,7 +205,7 @@ class AttemptRun:
                 if kind == "tasks":
                     if self.saver.entrance is not None:
                         self.saver.entrance.learn(data)
-                    self._questions.extend(data.get("interrupts") or ())
+                    asked = asked or bool(data.get("interrupts"))
         except GraphDrained:
             if boundary.message_entered:
                 return None
@@ -203,14 +213,17 @@ class AttemptRun:
                 return Failed(ErrorCode.RECURSION_LIMIT, _limit_text(self._limit))
             return Drained()
         await self.saver.settled()
-        if self._questions:
-            return Parked(Reason.QUESTION_ASKED, tuple(map(_question, self._questions)))
+        if asked and (state := await self._state()).interrupts:
+            return await self.asking.after(state)
         return await self._finish()
+
+    async def _state(self) -> StateSnapshot:
+        """The thread as it stands in the store."""
+        return await self.graph.aget_state({"configurable": {"thread_id": self.attempt.run.conversation_id}})
 
     async def _finish(self) -> Outcome:
         if self.plan.output is not None:
-            run = self.attempt.run
-            state = await self.graph.aget_state({"configurable": {"thread_id": run.conversation_id}})
+            state = await self._state()
             answer = state.values.get(self.plan.output)
             await self.attempt.recorder.write(
                 lambda tx, owned: store_answer(tx, owned, answer), messages=True
@@ -268,10 +281,3 @@ def _steps_done(tx: ReadTx, run: Run) -> int:
 
 def _limit_text(limit: int) -> str:
     return f"The run took {limit} steps, its limit. Its work is kept; continue it with a fresh limit."
-
-
-def _question(interrupt: Any) -> Row:
-    value = interrupt["value"] if isinstance(interrupt, Mapping) else interrupt.value
-    number = interrupt["id"] if isinstance(interrupt, Mapping) else interrupt.id
-    prompt = value if isinstance(value, str) else safe_text(value)
-    return {"kind": "question", "prompt": prompt, "arguments": {"interrupt": number}}

@@ -7,7 +7,7 @@ checkpoints; it changes only by `commit`, after the rows are on disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -24,10 +24,10 @@ from dromos.agents.langgraph.checkpoint_rows import (
     dump,
     pack,
 )
-from dromos.agents.message_numbers import Numbers
 from dromos.agents.langgraph.message_rows import clean, engine_columns, to_row
 from dromos.agents.langgraph.state_serde import StateSerializer
 from dromos.agents.langgraph.thread_log import Entry, Place, Ranges, ThreadLog, extend, is_message_list
+from dromos.agents.message_numbers import Numbers
 from dromos.domain.runs import Run
 from dromos.ports.agent import InputMessage, Take
 from dromos.ports.store import NOT_NULL, In, Row, Table, Tx
@@ -80,6 +80,7 @@ class CheckpointPlan:
     writes: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
     cost: Row | None = None
+    also: Callable[[Tx, Run], None] | None = None  # what else belongs to this transaction
     entered: bool = False  # a message that steers the run was added by `apply`
 
     @property
@@ -123,13 +124,15 @@ class CheckpointPlan:
         tx.upsert(Table.CHECKPOINTS, self._row(placement, count, now))
         for row in self.writes:
             tx.upsert(Table.WRITES, row)
-        if self.steps:
-            tx.put_many(Table.RUN_STEPS, self.steps)
+        for row in self.steps:  # a node that was cut and done again has one record
+            tx.upsert(Table.RUN_STEPS, row)
         news: Row = {} if self.cost is None else {"cost": self.cost}
         if run.tries:  # they count the failures of one step, and this one is done
             news["tries"] = {}
         if news:
             tx.change(Table.RUNS, {"id": run.id}, news)
+        if self.also is not None:
+            self.also(tx, run)
         return places
 
     def commit(self, places: Mapping[str, list[Place]]) -> None:

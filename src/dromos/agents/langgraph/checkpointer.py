@@ -74,6 +74,8 @@ class Checkpointer(BlockingSaver):
         self._step_rows, self._new_cost = step_rows, new_cost
         self._on_commit = on_commit
         self.entrance = entrance
+        self.on_writes: Callable[[Tx, Run, Sequence[TaskWrites]], None] | None = None
+        """Called in each transaction that stores what tasks wrote, or the checkpoint that makes it superfluous."""
         self._memory: dict[tuple[str, str], ThreadMemory] = {}
         self._pending = PendingWrites(self._store_writes)
         self._nonce = 0
@@ -164,6 +166,7 @@ class Checkpointer(BlockingSaver):
             made = plan(thread_id, ns, checkpoint, parent_id, facts, memory, new_versions, self.serde)
             delta = facts.get("counters_since_delta_snapshot") or {}
             made.writes = rows_left_by(held, self.serde, recorder.fence.run_id, delta)
+            made.also = self._noting(held)
             if self._step_rows is not None and ns == "":
                 made.steps = self._step_rows(checkpoint["id"])
                 made.cost = self._new_cost() if self._new_cost is not None else None
@@ -219,10 +222,15 @@ class Checkpointer(BlockingSaver):
         """Store the writes of tasks whose step goes on."""
         recorder = self._writer()
         prepared = WritePlan(entries, self.serde, recorder.fence.run_id, self._holds)
+        prepared.also = self._noting(entries)
         for entry, message, num in await recorder.write(prepared.apply, messages=prepared.has_messages):
             memory = self._memory.get((entry.thread_id, entry.ns))
             if memory is not None and memory.checkpoint_id == entry.checkpoint_id:
                 memory.pending[message.id or ""] = (num, message)
+
+    def _noting(self, entries: Sequence[TaskWrites]) -> Callable[[Tx, Run], None] | None:
+        on_writes = self.on_writes
+        return None if on_writes is None else lambda tx, run: on_writes(tx, run, entries)
 
     def _holds(self, entry: TaskWrites, message_id: str) -> bool:
         memory = self._memory.get((entry.thread_id, entry.ns))

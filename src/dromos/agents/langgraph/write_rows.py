@@ -17,11 +17,11 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 
 from dromos.agents.langgraph.checkpoint_plan import ROOT_CHANNEL
 from dromos.agents.langgraph.checkpoint_rows import dump
-from dromos.agents.message_numbers import Numbers
 from dromos.agents.langgraph.message_rows import clean, is_storable, to_row
 from dromos.agents.langgraph.pending_writes import TaskWrites
 from dromos.agents.langgraph.state_serde import StateSerializer
 from dromos.agents.langgraph.thread_reads import MESSAGE_WRITE
+from dromos.agents.message_numbers import Numbers
 from dromos.domain.runs import Run
 from dromos.ports.store import In, ReadTx, Row, Table, Tx
 
@@ -49,6 +49,7 @@ class WritePlan:
         replaces: Callable[[TaskWrites, str], bool],
     ) -> None:
         self.entries = entries
+        self.also: Callable[[Tx, Run], None] | None = None  # what else belongs to this transaction
         self._rows: list[Row] = []
         self._messages: list[_MessageWrite] = []
         for entry in entries:
@@ -102,6 +103,8 @@ class WritePlan:
             if row["idx"] < 0:
                 tx.upsert(Table.WRITES, row)
         tx.put_many(Table.WRITES, [row for row in rows.values() if row["idx"] >= 0])
+        if self.also is not None:
+            self.also(tx, run)
         return made
 
 
