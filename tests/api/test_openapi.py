@@ -39,6 +39,12 @@ EXPECTED = {
     ("PATCH", "/v1/followups/{followup_id}"),
     ("DELETE", "/v1/followups/{followup_id}"),
     ("POST", "/v1/followups/{followup_id}/send"),
+    ("POST", "/v1/adapter/claim"),
+    ("POST", "/v1/adapter/runs/{run_id}/renew"),
+    ("POST", "/v1/adapter/runs/{run_id}/transition"),
+    ("POST", "/v1/adapter/runs/{run_id}/steps"),
+    ("POST", "/v1/adapter/runs/{run_id}/messages"),
+    ("POST", "/v1/adapter/runs/{run_id}/requests"),
     ("GET", "/v1/stream"),
     ("GET", "/v1/agents"),
     ("GET", "/v1/me"),
@@ -164,8 +170,23 @@ async def test_the_key_is_described_where_it_is_taken(idle: Serving) -> None:
         "/v1/conversations/{conversation_id}/messages",
         "/v1/conversations/{conversation_id}/continue",
         "/v1/followups/{followup_id}/send",
+        "/v1/adapter/claim",
+        "/v1/adapter/runs/{run_id}/renew",
+        "/v1/adapter/runs/{run_id}/transition",
+        "/v1/adapter/runs/{run_id}/steps",
+        "/v1/adapter/runs/{run_id}/messages",
+        "/v1/adapter/runs/{run_id}/requests",
         "/api/chat",
     }
+
+
+async def test_what_a_run_token_authorises_says_so(idle: Serving) -> None:
+    document = (await idle.http.get("/openapi.json")).json()
+    assert document["components"]["securitySchemes"]["runToken"]["scheme"] == "bearer"
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            by_token = path.startswith("/v1/adapter/runs/") or (method, path[-9:]) == ("patch", "/document")
+            assert ("security" in operation) == by_token, (method, path)
 
 
 @pytest.mark.slow(150)
