@@ -1,9 +1,9 @@
 """What an attempt shows while it works: text as it is written, the current step, usage, cost, and the steps' records.
 
 It listens to LangChain's callbacks (model and tool calls, wherever in the graph they happen) and to LangGraph's task
-and custom events, and translates them; what the box says about them is decided in `box`. Everything here is a report:
-nothing it does can fail or delay the run, but for one check that a stream was complete. Records of steps are handed to
-the checkpointer, which stores them with the checkpoint that ends the step.
+and custom events, and translates them; what the box says about them is decided in `reporting`. Everything here is a
+report: nothing it does can fail or delay the run, but for one check that a stream was complete. Records of steps are
+handed to the checkpointer, which stores them with the checkpoint that ends the step.
 
 Synchronous nodes and tools call back on threads of their own; what they tell is carried to the event loop's.
 """
@@ -23,10 +23,10 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langgraph.errors import GraphBubbleUp
 
-from dromos.agents.langgraph.box.report import Report
-from dromos.agents.langgraph.box.told import event_in
 from dromos.agents.langgraph.failures import UnfinishedAnswer, safe_text
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
+from dromos.agents.langgraph.reporting.report import Report
+from dromos.agents.langgraph.reporting.told import event_in
 from dromos.domain.cost import Spent
 from dromos.domain.runs import Run
 from dromos.ports.clock import Clock
@@ -49,7 +49,8 @@ class Observer(BaseCallbackHandler):
     raise_error = True
     ignore_chain = True
     ignore_retriever = True
-    ignore_agent = True
+    ignore_custom_event = True
+    ignore_retry = True
 
     def __init__(
         self,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import ormsgpack
 
 from dromos.agents.langgraph.checkpoint_rows import blob_version, unpack
-from dromos.agents.message_numbers import Numbers
 from dromos.agents.langgraph.thread_log import places_in
 from dromos.agents.langgraph.thread_reads import MESSAGE_WRITE
+from dromos.agents.message_numbers import Numbers
 from dromos.ports.store import NOT_NULL, In, Row, Table, Tx
 
 

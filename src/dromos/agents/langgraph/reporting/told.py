@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dromos.agents.langgraph.box.plan import Plan, plan_of
+from dromos.agents.langgraph.reporting.plan import Plan, plan_of
 from dromos.agents.langgraph.steps import SUMMARY_LIMIT
 from dromos.domain.text import clean_text, first_line
 

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from langchain_core.messages import AIMessage, BaseMessage
 
-from dromos.agents.langgraph.box.totals import Totals
 from dromos.agents.langgraph.live_text import LiveText
 from dromos.agents.langgraph.model_facts import CalledModel, Expected, ModelFacts
+from dromos.agents.langgraph.reporting.totals import Totals
 from dromos.agents.langgraph.steps import Step
 from dromos.agents.langgraph.usage import Streamed, final
 from dromos.domain.cost import Tokens, money
@@ -82,6 +82,10 @@ class ModelCalls:
         call = self._calls.pop(call_id, None)
         if call is None:
             return None
+        if message is not None and call.message_id is None and not call.step.inner and message.text:
+            self._text.add(
+                call_id, message.id or str(call_id), str(message.text)
+            )  # a model that does not stream
         self._text.end(call_id)
         call.tokens = final(message, call.streamed)
         self._account(call, message.response_metadata if message is not None else {}, counts=True)

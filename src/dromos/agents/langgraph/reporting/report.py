@@ -14,12 +14,14 @@ from uuid import UUID
 import orjson
 from langchain_core.messages import AIMessage, BaseMessage
 
-from dromos.agents.langgraph.box.current import Current
-from dromos.agents.langgraph.box.helpers import Helper, Helpers
-from dromos.agents.langgraph.box.models import ModelCalls
-from dromos.agents.langgraph.box.plan import Plan, plan_in
-from dromos.agents.langgraph.box.retrying import Retries
-from dromos.agents.langgraph.box.told import (
+from dromos.agents.langgraph.failures import safe_text
+from dromos.agents.langgraph.model_facts import Expected, ModelFacts
+from dromos.agents.langgraph.reporting.current import Current
+from dromos.agents.langgraph.reporting.helpers import Helper, Helpers
+from dromos.agents.langgraph.reporting.models import ModelCalls
+from dromos.agents.langgraph.reporting.plan import Plan, plan_in
+from dromos.agents.langgraph.reporting.retrying import Retries
+from dromos.agents.langgraph.reporting.told import (
     progress,
     short,
     told_entry,
@@ -27,9 +29,7 @@ from dromos.agents.langgraph.box.told import (
     told_plan,
     told_progress,
 )
-from dromos.agents.langgraph.box.totals import Totals
-from dromos.agents.langgraph.failures import safe_text
-from dromos.agents.langgraph.model_facts import Expected, ModelFacts
+from dromos.agents.langgraph.reporting.totals import Totals
 from dromos.agents.langgraph.steps import SUMMARY_LIMIT, Step, StepRecords
 from dromos.domain.cost import Spent, Tokens
 from dromos.domain.pointers import pointer
@@ -161,7 +161,10 @@ class Report:
         if isinstance(result, Mapping) and "todos" in result:
             self._show_plan(plan_in(result))
         ended = self._tasks.get(task_id)
-        if ended is not None:
+        if ended is not None and data.get("interrupts"):
+            del self._tasks[task_id]  # it asks a person: it is not done, and begins anew with the answer
+            self._current.end(ended)
+        elif ended is not None:
             error = data.get("error")
             summary = safe_text(error)[:SUMMARY_LIMIT] if error else None
             self._end_task(ended, "failed" if error else "done", summary)
