@@ -28,6 +28,7 @@ from dromos.domain.reasons import ErrorCode
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.contract import Policy
 from dromos.live import LiveHub, MemoryWakeup
+from dromos.live.postgres import PostgresWakeup
 from dromos.ports.agent import (
     Agent,
     AgentInfo,
@@ -223,7 +224,12 @@ class Serving:
 
     async def __aenter__(self) -> Self:
         self.store: SqlStore = await open_store(self.address)
-        self.wakeup, self.live, self.ids = MemoryWakeup(), LiveHub(), Ids()
+        self.ids = Ids()
+        self.wakeup: MemoryWakeup | PostgresWakeup = MemoryWakeup()
+        if isinstance(self.address, str) and self.address.startswith("postgresql"):
+            self.wakeup = PostgresWakeup(self.address, self.ids.new())
+            await self.wakeup.start()
+        self.live = LiveHub(self.wakeup)
         registry = CollectorRegistry()
         StoreMetrics(self.store.statistics.figures, registry)
         self.lifecycle = Lifecycle(
@@ -272,6 +278,8 @@ class Serving:
         if self.worker is not None:
             await self.worker.aclose()
         await self.server.__aexit__(None, None, None)
+        if isinstance(self.wakeup, PostgresWakeup):
+            await self.wakeup.aclose()
         await self.store.aclose()
 
     # --- what tests say often

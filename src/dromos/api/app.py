@@ -21,7 +21,8 @@ from dromos.api.door import Deps, Door
 from dromos.api.feed import Feeds
 from dromos.api.lab import routes as lab
 from dromos.api.metrics import Counted, HttpMetrics
-from dromos.api.native import about, conversations, overview, runs, stream
+from dromos.api.native import about, conversations, documents, overview, questions, runs, stream
+from dromos.api.native.reads import Documents
 from dromos.domain.errors import DromosError
 
 DESCRIPTION = "A self-hosted server for durable agent runs. Errors are RFC 9457 problem documents."
@@ -33,12 +34,15 @@ def create_app(deps: Deps) -> FastAPI:
     feeds = Feeds(deps.lifecycle, deps.wakeup, deps.closing, options.heartbeat, options.reread)
     metrics = HttpMetrics(deps.registry, lambda: feeds.open)
 
+    shown = Documents(deps.lifecycle, deps.live)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
             await feeds.aclose()
+            await shown.aclose()
 
     app = FastAPI(
         title="Dromos",
@@ -59,11 +63,13 @@ def create_app(deps: Deps) -> FastAPI:
             DromosError: _answer,
         },
     )
-    app.state.door = Door(deps, feeds, metrics)
+    app.state.door = Door(deps, feeds, metrics, shown)
     for router in (
         conversations.router,
         runs.router,
+        documents.router,
         overview.router,
+        questions.router,
         stream.router,
         about.router,
         adapter.router,

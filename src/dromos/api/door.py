@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dromos.api.auth import Principal
     from dromos.api.feed import Feeds
     from dromos.api.metrics import HttpMetrics
+    from dromos.api.native.reads import Documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Door:
     deps: Deps
     feeds: Feeds
     metrics: HttpMetrics
+    documents: Documents
 
     @property
     def lifecycle(self) -> Lifecycle:

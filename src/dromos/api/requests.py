@@ -135,6 +135,12 @@ def idempotency_key(request: Request, raw: bytes) -> IdempotencyKey | None:
     return IdempotencyKey(f"{request.method} {route}", key, hashlib.sha256(raw).hexdigest())
 
 
+def bearer(request: Request) -> str | None:
+    """The token of `Authorization: Bearer …`; None where there is none."""
+    scheme, _, told = request.headers.get("authorization", "").partition(" ")
+    return told.strip() or None if scheme.lower() == "bearer" else None
+
+
 def event_number(text: str | None, name: str) -> int | None:
     """An event number from a header or the query; None where there is none. Raises `Invalid` for anything else."""
     if text is None or text == "":

@@ -224,6 +224,15 @@ def filled(content: Mapping[str, Any] | None) -> dict[str, Any]:
     return {**empty_content(), **(content or {})}
 
 
+OF_ITS_OWNER = frozenset({"text", "current", "stall"})
+"""What a document shows of an owner's work under way; the next owner begins without."""
+
+
+def carried_over(content: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The content part with which the next owner begins."""
+    return filled({name: value for name, value in (content or {}).items() if name not in OF_ITS_OWNER})
+
+
 def first_version(epoch: int) -> int:
     """The version of the content part as an owner of this epoch finds it."""
     return epoch << EPOCH_BITS

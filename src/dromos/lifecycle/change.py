@@ -52,6 +52,7 @@ class Change:
         self.tx, self.ids, self.policy = tx, ids, policy
         self.now: datetime = tx.now()
         self.topics: set[str] = set()
+        self.topics_elsewhere: set[str] = set()
         self.ended: list[Run] = []
         self._messages: list[Row] = []
         self._conversations: dict[str, Conversation] = {}
@@ -155,6 +156,10 @@ class Change:
         gathered, self._messages = self._messages, []
         if gathered:
             self.tx.put_many(Table.MESSAGES, gathered)
+
+    def wake_elsewhere(self, topic: str) -> None:
+        """Only other processes; this one knows."""
+        self.topics_elsewhere.add(topic)
 
     def flush(self) -> None:
         """Write what was gathered. Called once, when the operation is done."""

@@ -12,10 +12,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from dromos.domain.document import carried_over, filled, first_version
 from dromos.domain.runs import Run
 from dromos.ports.live import DocumentSnapshot
-from dromos.ports.store import Table, Tx
+from dromos.ports.store import Row, Table, Tx
 from dromos.wire.shapes import moment
+
+
+def standing(run: Run, saved: Row | None) -> tuple[int, dict[str, Any]]:
+    """The version and the content part as they stand now, whole. An owner that has not saved yet finds what the one
+    before it left, at the first version of its own epoch."""
+    content = saved["content"] if saved is not None else None
+    if run.status.is_owned and (saved is None or saved["epoch"] != run.epoch):
+        return first_version(run.epoch), carried_over(content)
+    return (saved["version"] if saved is not None else run.document_version), filled(content)
 
 
 def save_document(tx: Tx, run: Run, snapshot: DocumentSnapshot) -> None:

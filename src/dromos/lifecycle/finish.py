@@ -22,6 +22,7 @@ from dromos.lifecycle.requests import open_requests
 from dromos.lifecycle.transition import transition
 from dromos.ports.agent import Drained, Failed, Finished, Outcome, Parked, TryLater
 from dromos.ports.live import DocumentSnapshot
+from dromos.ports.wakeup import document_topic
 
 
 def end_attempt(change: Change, fence: Fence, outcome: Outcome, document: DocumentSnapshot | None) -> Run:
@@ -61,6 +62,7 @@ def _end(
     content: Mapping[str, Any] | None = None
     if document is not None:
         save_document(change.tx, run, document)
+        change.wake_elsewhere(document_topic(run.conversation_id))
         facts, content = facts_of(document), document.content
     return transition(change, conversation, run, command, facts=facts, content=content)
 

@@ -12,12 +12,14 @@ from typing import Any, Protocol, TypeVar
 
 from dromos.domain.errors import Duplicate, OwnershipLost, RunNotActive
 from dromos.domain.runs import Run
-from dromos.lifecycle import adapters, reports, tokens
+from dromos.lifecycle import adapters, patching, reports, tokens
 from dromos.lifecycle.adapters import ClaimAsk, End, Renewal, SessionClaim
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.contract import Answer, Encode, IdempotencyKey
 from dromos.lifecycle.idempotency import answered
+from dromos.lifecycle.patching import PatchAsk
 from dromos.lifecycle.tokens import ClaimKey
+from dromos.ports.live import Patched
 from dromos.ports.meter import Meter
 from dromos.ports.store import Row, Store
 
@@ -133,6 +135,16 @@ class Outside:
             return reports.append_messages(change, conversation, run, messages)
 
         return await self._for("append_messages", run_id, token, effect, encode, key)
+
+    async def patch_document(self, run_id: str, token: str | None, ask: PatchAsk) -> Patched:
+        """The document's next version, on disk; see `patching` for the order of refusals."""
+        try:
+            return await self._change(
+                "patch_document", lambda change: patching.patch_document(change, run_id, token, ask)
+            )
+        except (OwnershipLost, RunNotActive):
+            self._meter.late_write()
+            raise
 
     async def _for(
         self,

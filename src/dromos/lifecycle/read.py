@@ -181,10 +181,14 @@ def run_events(tx: ReadTx, user_id: str, run_id: str) -> list[Row]:
 
 def document(tx: ReadTx, user_id: str, run_id: str, policy: Policy) -> tuple[Run, dict[str, Any], Row | None]:
     run = own_run(tx, user_id, run_id)
-    requests = [request_json(row) for row in requests_of(tx, run_id)]
+    return run, server_part_of(tx, run, policy), tx.first(Table.RUN_DOCUMENTS, {"run_id": run_id})
+
+
+def server_part_of(tx: ReadTx, run: Run, policy: Policy) -> dict[str, Any]:
+    """The server part of the run's document, composed from its rows."""
+    requests = [request_json(row) for row in requests_of(tx, run.id)]
     followups = [followup_json(row) for row in open_followups(tx, run.conversation_id)]
-    part = server_part(run_json(run), requests, followups, owners_json(tx, policy, [run]).get(run.id))
-    return run, part, tx.first(Table.RUN_DOCUMENTS, {"run_id": run_id})
+    return server_part(run_json(run), requests, followups, owners_json(tx, policy, [run]).get(run.id))
 
 
 def events_after(tx: ReadTx, user_id: str, cursor: int | None, limit: int) -> EventPage:

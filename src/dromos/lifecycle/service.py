@@ -59,7 +59,7 @@ from dromos.ports.meter import Meter, NoMeter
 from dromos.ports.probe import NoProbe, Probe
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import Row, Store, Tx
-from dromos.ports.wakeup import Wakeup
+from dromos.ports.wakeup import Wakeup, document_topic
 
 T = TypeVar("T")
 
@@ -98,6 +98,8 @@ class Lifecycle:
         self.probe.reach(f"{point}.committed")
         for topic in sorted(done.topics):
             self.wakeup.notify(topic)
+        for topic in sorted(done.topics_elsewhere):
+            self.wakeup.notify_elsewhere(topic)
         for run in done.ended:
             self.meter.run_ended(run.status, run.error_code)
         return value
@@ -309,9 +311,12 @@ class Lifecycle:
         return RunSteering(self.recorder(fence), self.wakeup, self.ids, self.policy, self.probe)
 
     async def save_document(self, fence: Fence, snapshot: DocumentSnapshot) -> None:
-        await self.recorder(fence).write(
-            lambda tx, run: documents.keep_document(tx, run, snapshot), while_cancelling=True
-        )
+        def operation(tx: Tx, run: Run) -> str:
+            documents.keep_document(tx, run, snapshot)
+            return run.conversation_id
+
+        conversation_id = await self.recorder(fence).write(operation, while_cancelling=True)
+        self.wakeup.notify_elsewhere(document_topic(conversation_id))
 
     async def note_tries(self, fence: Fence, tries: Mapping[str, int]) -> None:
         """Keep the count of failed tries with the run."""

@@ -53,6 +53,9 @@ class Subscription:
         if self.cursor < self._channel.first:
             self._stale, self.cursor = True, self._channel.next
 
+    def skip_to(self, mark: int) -> None:
+        self.cursor = max(self.cursor, min(mark, self._channel.next))
+
     def start_anew(self) -> None:
         """The document changed where its frames do not come from."""
         self._stale = True

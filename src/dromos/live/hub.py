@@ -64,6 +64,10 @@ class LiveHub:
         home = self._pens.get(run_id) or self._mirrors.get(run_id)
         return None if home is None else home.snapshot()
 
+    def mark(self, conversation_id: str) -> int:
+        channel = self._channels.get(conversation_id)
+        return 0 if channel is None else channel.next
+
     def subscribe(self, conversation_id: str, on_frame: Callable[[], None]) -> Subscription:
         channel = self._channels.get(conversation_id)
         if channel is None:

@@ -130,6 +130,10 @@ class LiveSubscription(Protocol):
         call; reading it resets it. Send a fresh snapshot then."""
         ...
 
+    def skip_to(self, mark: int) -> None:
+        """Pass over the frames before `mark` (see `LiveDocuments.mark`): a document that was read holds them."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -141,6 +145,10 @@ class LiveDocuments(Protocol):
 
         What waited to be told is told before.
         """
+        ...
+
+    def mark(self, conversation_id: str) -> int:
+        """Where the conversation's frames stand: what was told before is in every document read from now on."""
         ...
 
     def subscribe(self, conversation_id: str, on_frame: Callable[[], None]) -> LiveSubscription:

@@ -10,7 +10,15 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from dromos.domain.reasons import ErrorCode, Reason
-from dromos.domain.statuses import FollowupStatus, RunStatus, WhenBusy
+from dromos.domain.statuses import (
+    FollowupStatus,
+    OnTimeout,
+    RequestKind,
+    RequestStatus,
+    RunStatus,
+    Verdict,
+    WhenBusy,
+)
 
 T = TypeVar("T")
 
@@ -227,12 +235,30 @@ class ConversationLine(Shape):
 
 
 class Request(Shape):
-    """A question to a person."""
+    """A question to a person. `decision` holds `decision`, `answer` and `comment`, once there is one."""
 
     id: str
     run_id: str
-    kind: str
-    status: str
+    conversation_id: str
+    kind: RequestKind
+    tool: str | None
+    tool_call_id: str | None
+    arguments: Any = Field(description="What the tool, or the question, is about: shown whole.")
+    arguments_sha256: str | None
+    prompt: str | None
+    options: list[Any] | None = Field(description="Answers to choose from: texts, or `{value, label}`.")
+    decisions: list[Verdict] = Field(description="What may be said to it.")
+    answer_schema: dict[str, Any] | None = Field(description="JSON Schema of the answer; null: anything.")
+    status: RequestStatus
+    version: int
+    expires_at: str | None
+    on_timeout: OnTimeout | None
+    opened_at: str
+    decided_by: str | None = Field(description="Who decided; `policy` where nobody did in time.")
+    decided_at: str | None
+    decision: dict[str, Any] | None
+    comment: str | None
+    replaces: str | None = Field(description="The question that this one asks anew.")
 
 
 class ConversationView(Shape):
@@ -292,6 +318,13 @@ class MessageWaits(Shape):
     followup: Followup
 
 
+class RequestDecided(Shape):
+    """The question with its decision, and the run it let go on."""
+
+    request: Request
+    run: Run
+
+
 class RunAnswer(Shape):
     run: Run
 
@@ -344,6 +377,12 @@ class Document(Shape):
     version: int
     run_version: int
     document: dict[str, Any]
+
+
+class DocumentVersion(Shape):
+    """The version of the document behind the patch."""
+
+    version: int
 
 
 class ModelInUse(Shape):

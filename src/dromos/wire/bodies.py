@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from dromos.domain.statuses import RunStatus, WhenBusy
+from dromos.domain.document import OPERATIONS
+from dromos.domain.statuses import RunStatus, Verdict, WhenBusy
 
 Title = Annotated[StrictStr, Field(max_length=500, description="One line; 500 characters at most.")]
 Comment = Annotated[StrictStr, Field(max_length=8192)]
@@ -55,7 +56,9 @@ class BackendPolicy(Strict):
         extra="forbid", json_schema_extra={"examples": [{"models": ["qwen3*"], "providers": ["ollama"]}]}
     )
     models: list[Name] | None = Field(
-        None, max_length=100, description="Patterns of `provider:name`, or of the name alone; `*` is any text."
+        None,
+        max_length=100,
+        description="Patterns of `provider:name`, or of the name alone; `*` is any text.",
     )
     providers: list[Name] | None = Field(None, max_length=100)
 
@@ -114,6 +117,75 @@ class ChangeFollowup(Strict):
 class SendFollowup(Strict):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"version": 1}]})
     version: Annotated[StrictInt, Field(ge=0, lt=2**63)] | None = None
+
+
+class DocumentText(Strict):
+    """Text that goes on behind `offset` of the message, or begins a new one at 0."""
+
+    message_id: Annotated[StrictStr, Field(min_length=1, max_length=200)]
+    offset: Annotated[StrictInt, Field(ge=0, le=2**21, description="In UTF-16 code units.")]
+    append: StrictStr
+
+
+class PatchDocument(Strict):
+    """What changed in the document since `base_version`, as a JSON patch, and text beside it."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "base_version": 4294967296,
+                    "patch": [{"op": "add", "path": "/line", "value": "reading the invoices"}],
+                    "text": {"message_id": "m1", "offset": 0, "append": "I found "},
+                }
+            ]
+        },
+    )
+    base_version: Annotated[StrictInt, Field(ge=0, lt=2**63)]
+    patch: list[Any] = Field(
+        default_factory=list,
+        description="RFC 6902, of it add, replace, remove and test; at most 200 operations and 64 KiB.",
+        json_schema_extra={
+            "items": {
+                "type": "object",
+                "required": ["op", "path"],
+                "properties": {
+                    "op": {"enum": list(OPERATIONS)},
+                    "path": {"type": "string", "description": "A path of the content part."},
+                    "value": {"description": "Of add, replace and test."},
+                },
+            }
+        },
+    )
+    text: DocumentText | None = None
+
+
+class DecideRequest(Strict):
+    """A person's word on a question, and which form of the question that person saw."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "decision": "answer",
+                    "request_version": 1,
+                    "arguments_sha256": None,
+                    "answer": "The savings account.",
+                }
+            ]
+        },
+    )
+    decision: Verdict = Field(description="One of the question's `decisions`.")
+    request_version: Annotated[StrictInt, Field(ge=0, lt=2**63)] = Field(
+        description="The question's `version`; another one is refused with 409."
+    )
+    arguments_sha256: Annotated[StrictStr, Field(max_length=64)] | None = Field(
+        None, description="The question's own; another one is refused with 409."
+    )
+    answer: Any = Field(None, description="With `answer`: what fits the question's options or schema.")
+    comment: Comment | None = None
 
 
 class PageQuery(Strict):

@@ -96,6 +96,39 @@ _LAB_CONVERSATION: dict[str, Any] = {
     "status": "completed",
 }
 
+_QUESTION: dict[str, Any] = {
+    "id": "019ad0f2-7c11-7b3e-a5d0-4471f0f7c8de",
+    "run_id": RUN_EXAMPLE["id"],
+    "conversation_id": RUN_EXAMPLE["conversation_id"],
+    "kind": "question",
+    "tool": None,
+    "tool_call_id": None,
+    "arguments": None,
+    "arguments_sha256": None,
+    "prompt": "Which account?",
+    "options": ["savings", "current"],
+    "decisions": ["answer", "deny"],
+    "answer_schema": None,
+    "status": "open",
+    "version": 1,
+    "expires_at": None,
+    "on_timeout": None,
+    "opened_at": _LATER,
+    "decided_by": None,
+    "decided_at": None,
+    "decision": None,
+    "comment": None,
+    "replaces": None,
+}
+_DECIDED: dict[str, Any] = {
+    **_QUESTION,
+    "status": "decided",
+    "version": 2,
+    "decided_by": "local",
+    "decided_at": _LATER,
+    "decision": {"decision": "answer", "answer": "savings", "comment": None},
+}
+
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     answers.Run: RUN_EXAMPLE,
     answers.RunLine: _RUN_LINE,
@@ -125,27 +158,10 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
         "resumable": False,
         "seq": 5,
     },
-    answers.Request: {
-        "id": "019ad0f2-7c11-7b3e-a5d0-4471f0f7c8de",
-        "run_id": RUN_EXAMPLE["id"],
-        "conversation_id": RUN_EXAMPLE["conversation_id"],
-        "kind": "question",
-        "tool": None,
-        "tool_call_id": None,
-        "arguments": None,
-        "arguments_sha256": None,
-        "prompt": "Which account?",
-        "options": None,
-        "status": "open",
-        "version": 1,
-        "expires_at": None,
-        "on_timeout": None,
-        "opened_at": _LATER,
-        "decided_by": None,
-        "decided_at": None,
-        "decision": None,
-        "comment": None,
-        "replaces": None,
+    answers.Request: _QUESTION,
+    answers.RequestDecided: {
+        "request": _DECIDED,
+        "run": {**_RUNNING, "status": "queued", "reason": "decision_recorded", "version": 5},
     },
     answers.Checkpoint: {
         "checkpoint_id": _CHECKPOINT,
@@ -167,6 +183,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
         "payload": {"message": {"id": MESSAGE_EXAMPLE["id"], "status": "answered"}},
     },
     answers.Document: _DOCUMENT,
+    answers.DocumentVersion: {"version": (1 << 32) + 4},
     answers.Agent: {
         "name": "assistant",
         "description": "Answers, and uses the configured tools.",
@@ -201,6 +218,7 @@ EXAMPLES.update(ADAPTER_EXAMPLES)
 
 STREAMS: dict[str, str] = {
     "text/event-stream": 'id: 6\nevent: message.updated\ndata: {"seq":6,"type":"message.updated","payload":{}}\n\n',
+    "application/schema+json": '{"$id":"urn:dromos:run_document.v1","title":"run_document.v1","type":"object"}',
     "text/plain": 'dromos_runs_live{status="running"} 1.0\n',
 }
 """What a little of an answer that is no JSON looks like, by its media type."""

@@ -25,9 +25,8 @@ def run_id(request: Request) -> str:
 
 
 def token(request: Request) -> str | None:
-    """The run token of `Authorization: Bearer …`; None where there is none."""
-    scheme, _, told = request.headers.get("authorization", "").partition(" ")
-    return told.strip() or None if scheme.lower() == "bearer" else None
+    """The run token; None where there is none."""
+    return requests.bearer(request)
 
 
 async def claim(request: Request, door: Door, user_id: str) -> tuple[ClaimAsk, float, ClaimKey | None]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from dromos.api import requests
+from dromos.domain.requests import Decision
 from dromos.lifecycle.contract import IdempotencyKey, PostMessage, RunOptions
+from dromos.lifecycle.patching import PatchAsk
+from dromos.ports.live import TextAppended
 from dromos.wire import bodies
 
 
@@ -90,6 +93,12 @@ def runs(request: Request) -> bodies.RunsQuery:
     return query
 
 
+async def decision(request: Request) -> tuple[Decision, IdempotencyKey | None]:
+    body, raw = await requests.body(request, bodies.DecideRequest)
+    said = Decision(body.decision, body.request_version, body.arguments_sha256, body.answer, body.comment)
+    return said, requests.idempotency_key(request, raw)
+
+
 def open_requests(request: Request) -> bodies.RequestsQuery:
     return requests.query(request, bodies.RequestsQuery)
 
@@ -101,6 +110,18 @@ def export_format(request: Request) -> str:
 def nothing(request: Request) -> None:
     """Refuse whatever the query holds."""
     requests.query(request, bodies.NoQuery)
+
+
+def run_token(request: Request) -> str | None:
+    return requests.bearer(request)
+
+
+async def document_patch(request: Request) -> PatchAsk:
+    body, _ = await requests.body(request, bodies.PatchDocument)
+    text = None
+    if body.text is not None:
+        text = TextAppended(body.text.message_id, body.text.offset, body.text.append)
+    return PatchAsk(body.base_version, body.patch, text)
 
 
 def stream(request: Request) -> tuple[str | None, int | None]:

@@ -11,6 +11,7 @@ from dromos.api.json import dumps
 from dromos.domain.errors import Fault, Invalid
 from dromos.domain.runs import Run
 from dromos.lifecycle.contract import Answer, ConversationView, Posted
+from dromos.lifecycle.documents import standing
 from dromos.lifecycle.overview import Overview, Page
 from dromos.ports.agent import AgentInfo, CheckpointSummary
 from dromos.ports.live import DocumentSnapshot
@@ -82,6 +83,12 @@ def waiting_message(followup: Row) -> Json:
     }
 
 
+def decided(result: tuple[Row, Run]) -> tuple[int, str]:
+    request, run = result
+    body = {"request": shapes.request_json(request), "run": shapes.run_json(run)}
+    return 200, dumps(body).decode()
+
+
 def continued(run: Run) -> tuple[int, str]:
     return 201, dumps({"run": shapes.run_json(run)}).decode()
 
@@ -122,20 +129,21 @@ def followup(row: Row, revisions: Iterable[Row]) -> Json:
     return shapes.followup_json(row) | {"revisions": [shapes.revision_json(one) for one in revisions]}
 
 
-def document(
-    server: Mapping[str, Any], saved: Row | None, live: DocumentSnapshot | None, run: Run | None = None
-) -> Json:
-    """The newest of what memory and the last save hold. `run` tells the version where there is neither, and the one
-    line of an end that its agent had none for."""
-    if live is not None and (saved is None or live.version >= saved["version"]):
-        made = document_json(server, live.content, live.version)
-    elif saved is not None:
-        made = document_json(server, saved["content"], saved["version"])
-    else:
-        made = document_json(server, None, run.document_version if run is not None else 0)
-    if run is not None and run.line and not made["document"]["line"]:
-        made["document"]["line"] = run.line
-    return made
+def document(server: Mapping[str, Any], run: Run, saved: Row | None, live: DocumentSnapshot | None) -> Json:
+    """The newest of what memory and the last save hold; at an end whose owner left no line, the run's."""
+    version, content = standing(run, saved)
+    if live is not None and _is_newer(live, version, content):
+        version, content = live.version, dict(live.content)
+    if run.line and not content.get("line"):
+        content["line"] = run.line
+    return document_json(server, content, version)
+
+
+def _is_newer(live: DocumentSnapshot, version: int, content: Mapping[str, Any]) -> bool:
+    if live.version != version:
+        return live.version > version
+    text, saved = live.content["text"], content["text"]
+    return bool(text["message_id"] != saved["message_id"] or text["length"] >= saved["length"])
 
 
 def checkpoint(summary: CheckpointSummary) -> Json:

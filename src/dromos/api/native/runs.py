@@ -1,4 +1,4 @@
-"""Routes of runs, and of the follow-ups and questions that stand around them."""
+"""Routes of runs, and of the follow-ups that stand around them."""
 
 from __future__ import annotations
 
@@ -99,25 +99,6 @@ async def _ended(door: Door, user_id: str, run_id: str, seconds: float) -> Run:
 
 
 @router.get(
-    "/v1/runs/{run_id}/document",
-    **documented("Read the run's live document, the text so far included", {200: answers.Document}),
-)
-async def read_document(request: Request) -> Response:
-    decode.nothing(request)
-    snapshot = await run_document(door_of(request), caller(request).user_id, decode.run_id(request))
-    tag = f'"{snapshot["version"]}.{snapshot["run_version"]}.{snapshot["document"]["text"]["length"]}"'
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers={"etag": tag})
-    return encode.ok(snapshot, headers={"etag": tag, "cache-control": "no-cache"})
-
-
-async def run_document(door: Door, user_id: str, run_id: str) -> encode.Json:
-    """The document now: from the memory of its home where that is here, else as it was last saved."""
-    run, server, saved = await door.lifecycle.document(user_id, run_id)
-    return encode.document(server, saved, door.deps.live.snapshot(run_id), run)
-
-
-@router.get(
     "/v1/followups/{followup_id}",
     **documented("Read a follow-up and the texts it had", {200: answers.FollowupRead}),
     tags=["follow-ups"],
@@ -182,27 +163,3 @@ async def send_followup(request: Request) -> Response:
             caller(request).user_id, followup_id, door.deps.agents.default, encode.posted, key, version
         )
     )
-
-
-@router.get(
-    "/v1/requests",
-    **documented(
-        "List open questions over all conversations",
-        {200: answers.Page[answers.Request]},
-        query=bodies.RequestsQuery,
-    ),
-    tags=["requests"],
-)
-async def list_requests(request: Request) -> Response:
-    query = decode.open_requests(request)
-    rows = await door_of(request).lifecycle.open_requests(caller(request).user_id)
-    return encode.slice_of(list(map(shapes.request_json, rows)), query.limit, query.cursor)
-
-
-@router.get(
-    "/v1/requests/{request_id}", **documented("Read a question", {200: answers.Request}), tags=["requests"]
-)
-async def read_request(request: Request) -> Response:
-    decode.nothing(request)
-    row = await door_of(request).lifecycle.request(caller(request).user_id, decode.request_id(request))
-    return encode.ok(shapes.request_json(row))

@@ -1,0 +1,80 @@
+"""A patch from an owner outside of this process: one compare-and-swap on the run's document, under the run's lock.
+
+What is looked for, in this order: a token that is known · of this run · a run that has not ended · the owner of today ·
+the version the patch was made for, and the length of the text it goes on · every fault of the patch. Nothing of a
+refused patch is kept, and no patch makes a durable event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dromos.domain import patches
+from dromos.domain.document import MAX_TEXT
+from dromos.domain.errors import Fault, Invalid, VersionConflict
+from dromos.domain.limits import TOO_LARGE
+from dromos.domain.runs import Run
+from dromos.domain.text import clean_text, utf16_length
+from dromos.lifecycle import tokens
+from dromos.lifecycle.change import Change
+from dromos.lifecycle.documents import keep_document, standing
+from dromos.lifecycle.read import server_part_of
+from dromos.ports.live import DocumentSnapshot, Patched, TextAppended
+from dromos.ports.store import Table
+from dromos.ports.wakeup import document_topic
+from dromos.wire.document import document_json
+
+
+@dataclass(frozen=True, slots=True)
+class PatchAsk:
+    """`patch` as it was sent: it is judged here. `text` goes on at its offset, in UTF-16 code units."""
+
+    base_version: int
+    patch: Any
+    text: TextAppended | None = None
+
+
+def patch_document(change: Change, run_id: str, token: str | None, ask: PatchAsk) -> Patched:
+    row = tokens.identify(change.tx, run_id, token)
+    run = tokens.checked(change.tx, row)
+    saved = change.tx.first(Table.RUN_DOCUMENTS, {"run_id": run.id})
+    version, content = standing(run, saved)
+    if ask.base_version != version:
+        raise _conflict(change, run, version, content, f"The document is at version {version}")
+    shown = content["text"]
+    if ask.text is not None:
+        begins = ask.text.message_id != shown["message_id"]
+        stands = 0 if begins else shown["length"]
+        if ask.text.offset != stands:
+            words = f"The text of this message ends at {stands}"
+            raise _conflict(change, run, version, content, words)
+    operations, faults = patches.change(content, ask.patch)
+    text = None
+    if ask.text is not None:
+        text = TextAppended(ask.text.message_id, ask.text.offset, clean_text(ask.text.text))
+        whole = text.text if not text.offset else shown["content"] + text.text
+        if len(whole.encode()) > MAX_TEXT:
+            cure = f"a message shows at most {MAX_TEXT} bytes here; the whole of it belongs into the history"
+            faults.append(Fault(TOO_LARGE, "/text/append", cure))
+        content["text"] = {
+            "message_id": text.message_id,
+            "length": text.offset + utf16_length(text.text),
+            "content": whole,
+        }
+    if faults:
+        told = "; ".join(f"{fault.path or 'the patch'}: {fault.message}" for fault in faults[:3])
+        more = f" (and {len(faults) - 3} more, see `errors`)" if len(faults) > 3 else ""
+        raise Invalid(f"Nothing of the patch was taken. {told}{more}.", faults=faults)
+    after = version + any(operation["op"] != "test" for operation in operations)
+    keep_document(change.tx, run, DocumentSnapshot(run.id, after, content))
+    change.wake_elsewhere(document_topic(run.conversation_id))
+    return Patched(run.id, run.conversation_id, version, after, operations, text, content)
+
+
+def _conflict(change: Change, run: Run, version: int, content: dict[str, Any], what: str) -> VersionConflict:
+    document = document_json(server_part_of(change.tx, run, change.policy), content, version)["document"]
+    return VersionConflict(
+        f"{what}; nothing of the patch was taken. Make it anew for the document told here.",
+        current={"version": version, "document": document},
+    )
