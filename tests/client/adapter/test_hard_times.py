@@ -19,11 +19,12 @@ from tests.client.adapter.conftest import Person, person_at, serving, with_agent
 
 pytestmark = pytest.mark.slow(90)
 SHORT = {"DROMOS_ADAPTERS_GRACE_S": "3"}
+LONG = {"DROMOS_ADAPTERS_GRACE_S": "120"}  # a busy machine may take its time to start a server
 
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ServeProcess]:
-    async with ServeProcess(with_agents(tmp_path) / "data") as server:
+    async with ServeProcess(with_agents(tmp_path) / "data", env=LONG) as server:
         yield server
 
 
@@ -94,11 +95,11 @@ class Leaky(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         luck = self._random.random() if "/stream" not in request.url.path else 1.0
-        if luck < 0.15:
+        if luck < 0.25:
             self.lost += 1
             raise httpx.ConnectError("lost on the way", request=request)
         answer = await self._inner.handle_async_request(request)
-        if luck < 0.35:
+        if luck < 0.5:
             self.lost += 1
             await answer.aread()
             await answer.aclose()
@@ -137,7 +138,7 @@ async def test_lost_requests_and_answers_change_nothing(url: str, person: Person
         assert (await person.end())["attempt"] == 1
     said = await person.said()
     assert [content for role, content in said if role == "assistant"].count("first") == 1
-    assert transport.lost > 5
+    assert transport.lost > 2
 
 
 async def test_without_a_renewal_the_handler_is_cancelled_before_the_server_gives_the_run_away(
@@ -151,13 +152,11 @@ async def test_without_a_renewal_the_handler_is_cancelled_before_the_server_give
             return "taken over"
         await run.say("begun")
         await run.flush()
-        clock = asyncio.get_running_loop().time
-        began = clock()
         try:
             await asyncio.Event().wait()
         finally:
             assert run.stop is not None
-            seen.append((run.stop.cause, clock() - began))
+            seen.append((run.stop.cause, asyncio.get_running_loop().time()))
             with pytest.raises(LeaseLost):
                 await run.message("nobody may store this")
             frozen.set()
@@ -168,12 +167,13 @@ async def test_without_a_renewal_the_handler_is_cancelled_before_the_server_give
             await person.say("go")
             await person.sees(lambda view: view.text == "begun")
             server.stop()
+            stopped_at = asyncio.get_running_loop().time()
             await within(10, frozen.wait(), "the end of the lease")
             server.cont()
             run = await person.end(seconds=30)
             assert (run["status"], run["attempt"], run["crashes"]) == ("completed", 2, 1)
             assert await person.said() == [("user", "go"), ("assistant", "taken over")]
-    assert seen[0][0] == "lease_lost" and seen[0][1] < 3, "two thirds of three seconds"
+    assert seen[0][0] == "lease_lost" and seen[0][1] - stopped_at < 3, "two thirds of three seconds"
 
 
 async def test_a_run_that_the_server_took_away_is_let_go_at_once(postgres_url: str, tmp_path: Path) -> None:
@@ -185,13 +185,9 @@ async def test_a_run_that_the_server_took_away_is_let_go_at_once(postgres_url: s
             return "taken over"
         begun.set()
         try:
-            while True:
-                run.box.line = "still here"
-                await run.flush()
-        except LeaseLost as error:
-            lost.append(str(error))
-            raise
+            await asyncio.Event().wait()
         finally:
+            lost.append(run.stop and run.stop.cause)
             with pytest.raises(LeaseLost):
                 await run.say("late")
 
@@ -206,7 +202,7 @@ async def test_a_run_that_the_server_took_away_is_let_go_at_once(postgres_url: s
             run = await person.end(seconds=30)
             assert (run["status"], run["attempt"], run["crashes"]) == ("completed", 2, 1)
             assert (await person.said())[-1] == ("assistant", "taken over")
-    assert len(lost) == 1
+    assert lost == ["lease_lost"]
 
 
 async def test_a_session_that_closes_leaves_what_does_not_end_to_the_next_one(tmp_path: Path) -> None:
