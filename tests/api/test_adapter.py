@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -138,23 +139,37 @@ async def test_the_box_tells_when_an_adapter_was_last_seen_and_when_it_is_taken_
 # --- waiting for a run
 
 
+@dataclass
+class Waiting:
+    """A long poll that has found nothing and waits. `left` is set when the server has let go of it."""
+
+    answer: asyncio.Task[httpx.Response]
+    left: asyncio.Event
+
+
 @asynccontextmanager
-async def a_waiting_claim(idle: Serving, **more: Any) -> AsyncIterator[asyncio.Task[httpx.Response]]:
-    """A long poll that has found nothing and waits."""
-    waits = asyncio.Event()
+async def a_waiting_claim(idle: Serving, **more: Any) -> AsyncIterator[Waiting]:
+    listens, left = asyncio.Event(), asyncio.Event()
     listen = idle.wakeup.listen
 
     def listening(topic: str, callback: Any) -> Any:
-        if topic == WORK:
-            waits.set()
-        return listen(topic, callback)
+        stop = listen(topic, callback)
+        if topic != WORK:
+            return stop
+
+        def leave() -> None:
+            stop()
+            left.set()
+
+        listens.set()
+        return leave
 
     idle.wakeup.listen = listening  # type: ignore[method-assign]
     task = asyncio.create_task(Adapter(idle).ask(wait_s=more.pop("wait_s", 8), **more))
-    await within(5, waits.wait(), "the claim to listen")
+    await within(5, listens.wait(), "the claim to listen")
     idle.wakeup.listen = listen  # type: ignore[method-assign]
     try:
-        yield task
+        yield Waiting(task, left)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -164,7 +179,7 @@ async def test_a_claim_waits_for_a_run_and_gets_it_as_soon_as_it_is_there(start:
     idle = await start(remote=(AGENT,), reread=60.0)
     async with a_waiting_claim(idle) as waiting:
         sent = await a_message(idle)
-        answer = await within(4, waiting, "the claim")
+        answer = await within(4, waiting.answer, "the claim")
     assert answer.status_code == 200
     assert answer.json()["run"]["id"] == sent["run"]["id"]
     assert answer.headers["cache-control"] == "no-store"
@@ -193,18 +208,18 @@ async def test_a_claim_that_waits_ends_when_the_server_does(start: Start) -> Non
     idle = await start(remote=(AGENT,), reread=60.0)
     async with a_waiting_claim(idle, wait_s=60) as waiting:
         idle.closing.set()
-        assert (await within(2, waiting, "the claim")).status_code == 204
+        assert (await within(2, waiting.answer, "the claim")).status_code == 204
 
 
 async def test_a_claim_whose_caller_has_hung_up_takes_no_run(start: Start) -> None:
     idle = await start(work=False, remote=(AGENT,), reread=60.0)
     async with a_waiting_claim(idle, wait_s=60) as waiting:
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-    sent = await a_message(idle)
-    claim = await Adapter(idle, "another").claim(wait_s=5)
-    assert claim["run"]["id"] == sent["run"]["id"]
-    assert claim["run"]["attempt"] == 1
+        waiting.answer.cancel()
+        await asyncio.gather(waiting.answer, return_exceptions=True)
+        sent = await a_message(idle)  # wakes the one that nobody hears any more
+        await within(5, waiting.left.wait(), "the server to let go of the claim")
+    claim = await Adapter(idle, "another").claim()
+    assert (claim["run"]["id"], claim["run"]["attempt"]) == (sent["run"]["id"], 1)
 
 
 async def test_of_many_claims_that_wait_one_gets_the_run_and_the_others_go_on_waiting(start: Start) -> None:
@@ -215,6 +230,7 @@ async def test_of_many_claims_that_wait_one_gets_the_run_and_the_others_go_on_wa
     assert codes == [200, 204, 204, 204, 204]
 
 
+@pytest.mark.case("P70")
 async def test_a_claim_made_again_with_its_key_gets_the_same_run_and_token(idle: Serving) -> None:
     outside = Adapter(idle)
     await a_message(idle, "one")

@@ -231,6 +231,7 @@ async def test_a_refusal_tells_the_run_that_ended(world: World) -> None:
     assert refused.value.current["run"]["error_message"] == "no luck"
 
 
+@pytest.mark.case("P74")
 async def test_the_next_owners_epoch_shuts_the_last_one_out_while_its_token_still_names_the_run(
     world: World,
 ) -> None:
@@ -304,6 +305,7 @@ async def test_a_renewal_tells_of_a_stop_how_long_there_is_and_that_it_was_heard
     assert (await world.run(claim.run.id)).version == heard.version, "heard once"
 
 
+@pytest.mark.case("P137")
 async def test_a_session_keeps_each_run_alive_by_itself(world: World) -> None:
     session = Session(world)
     kept, forgotten = await session.begin("one"), await session.begin("two")
@@ -420,6 +422,7 @@ async def test_cancelled_is_taken_only_where_a_stop_was_accepted(world: World) -
 
 
 @pytest.mark.parametrize(("to", "outcome"), [("completed", "after_work_done"), ("failed", "acknowledged")])
+@pytest.mark.case("P86")
 async def test_a_stop_decides_the_end_whatever_the_adapter_reports(
     world: World, to: str, outcome: str
 ) -> None:
@@ -445,6 +448,7 @@ async def test_work_that_was_done_before_a_newer_message_took_over_ends_interrup
     assert [row["content"] for row in following.history] == ["hello", "too late"]
 
 
+@pytest.mark.case("P70")
 async def test_the_end_reported_twice_with_one_key_is_answered_twice_and_happens_once(world: World) -> None:
     session = Session(world)
     claim = await session.begin()
@@ -511,6 +515,7 @@ async def test_where_recovery_asks_a_lost_session_ends_its_run_for_a_person_to_c
     await check_invariants(world)
 
 
+@pytest.mark.case("P19")
 async def test_a_run_that_loses_its_third_session_fails(world: World) -> None:
     session = Session(world)
     claim = await session.begin()
