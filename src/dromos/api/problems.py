@@ -56,6 +56,7 @@ KINDS: dict[type[DromosError], Kind] = {
     errors.TooManyWaiting: Kind(409, "Too many messages wait"),
     errors.VersionConflict: Kind(409, "It was changed meanwhile"),
     errors.AlreadyDecided: Kind(409, "It was decided already"),
+    errors.RequestClosed: Kind(409, "The question is no longer open"),
     errors.Refusal: Kind(409, "Refused"),
     errors.LostRace: Kind(409, "It was changed at the same moment"),
     errors.Duplicate: Kind(409, "It exists already"),

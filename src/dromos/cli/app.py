@@ -26,6 +26,10 @@ app = typer.Typer(
 )
 runs = typer.Typer(help="Look at runs on a running server.", no_args_is_help=True)
 app.add_typer(runs, name="runs")
+requests = typer.Typer(
+    help="See what waits for you on a running server, and decide it.", no_args_is_help=True
+)
+app.add_typer(requests, name="requests")
 
 
 class ExportFormat(StrEnum):
@@ -139,6 +143,58 @@ def show_run(
     show_one(server, run, as_json=json)
 
 
+Asked = Annotated[str, typer.Argument(help="Id of the question.", metavar="REQUEST")]
+Why = Annotated[str | None, typer.Option(help="A word to the agent with it.")]
+
+
+@requests.command("list")
+def list_requests(server: Server = LOCAL, json: Json = False) -> None:
+    """What waits for you over all conversations, oldest first."""
+    from dromos.cli.requests import show_list
+
+    show_list(server, as_json=json)
+
+
+@requests.command("show")
+def show_request(request: Asked, server: Server = LOCAL, json: Json = False) -> None:
+    """One question, with all it is about and what may be said to it."""
+    from dromos.cli.requests import show_one
+
+    show_one(server, request, as_json=json)
+
+
+@requests.command("approve")
+def approve_request(request: Asked, comment: Why = None, server: Server = LOCAL, json: Json = False) -> None:
+    """Say yes to exactly what the question shows."""
+    from dromos.cli.requests import decide
+
+    decide(server, request, "approve", text=None, comment=comment, as_json=json)
+
+
+@requests.command("deny")
+def deny_request(request: Asked, comment: Why = None, server: Server = LOCAL, json: Json = False) -> None:
+    """Say no, or decline to answer."""
+    from dromos.cli.requests import decide
+
+    decide(server, request, "deny", text=None, comment=comment, as_json=json)
+
+
+@requests.command("answer")
+def answer_request(
+    request: Asked,
+    answer: Annotated[
+        str, typer.Argument(help="The answer; JSON where the question has a schema for more than text.")
+    ],
+    comment: Why = None,
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """Answer a question."""
+    from dromos.cli.requests import decide
+
+    decide(server, request, "answer", text=answer, comment=comment, as_json=json)
+
+
 @app.command()
 def export(
     conversation: Annotated[str, typer.Argument(help="Id of the conversation.")],
@@ -170,6 +226,21 @@ def chat(
     from dromos.cli.chat import talk
 
     raise typer.Exit(talk(server, message, conversation=conversation, agent=agent, as_json=json))
+
+
+@app.command()
+def watch(
+    run: Annotated[str | None, typer.Argument(help="Id of the run.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All runs that are under way.")] = False,
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """Watch a run's live box, or all that are under way. `s` stops, `q` queues a message, Ctrl-C only leaves."""
+    if (run is None) != every:
+        raise typer.BadParameter("name one run, or write --all")
+    from dromos.cli.watch import watch as look
+
+    raise typer.Exit(look(server, run, as_json=json))
 
 
 def _settings(config: Path | None, **flags: Any) -> Any:

@@ -163,6 +163,36 @@ class Client:
     async def discard_followup(self, followup_id: str, version: int) -> None:
         await self.connection.json("DELETE", f"/v1/followups/{_id(followup_id)}", query={"version": version})
 
+    # ── questions to a person ─────────────────────────────────────────────────────────────────────────────────
+
+    def requests(self) -> AsyncIterator[Json]:
+        """The open questions over all conversations, oldest first; pages are fetched as they are needed."""
+        return self._pages("/v1/requests", {"status": "open"})
+
+    async def request(self, request_id: str) -> Json:
+        return await self._get(f"/v1/requests/{_id(request_id)}")
+
+    async def decide(
+        self,
+        request: Json,
+        decision: Literal["approve", "deny", "answer"],
+        *,
+        answer: Any = None,
+        comment: str | None = None,
+    ) -> Json:
+        """Say it to the question as it was shown: `{request, run}`. `request`: the question itself, not its id.
+
+        Raises Conflict: `already_decided` (`current["request"]` says by whom and what), `request_closed` (too late, or
+        its run ended) or `version_conflict`; and InvalidRequest where the answer does not fit.
+        """
+        body = {
+            "decision": decision,
+            "request_version": request["version"],
+            "arguments_sha256": request["arguments_sha256"],
+            **_given(answer=answer, comment=comment),
+        }
+        return await self._post(f"/v1/requests/{_id(request['id'])}/decision", body)
+
     # ── the rest ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def agents(self) -> list[Json]:
