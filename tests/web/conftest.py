@@ -20,6 +20,7 @@ from playwright.async_api import Browser, async_playwright
 
 import hatch_build
 from dromos.testing.processes import ServeProcess
+from tests.web.puppet import AGENT
 from tests.web.tab import Tab
 
 Open = Callable[..., Awaitable[Tab]]
@@ -94,6 +95,7 @@ def _with_tools(folder: Path) -> ServeProcess:
         "env": {"CT_FILE": str(folder / "effects")},
     }
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": tools}}))
+    (folder / "dromos.toml").write_text(f"[agents.{AGENT}]\nremote = true\n")
     return ServeProcess(folder / "data")
 
 
