@@ -259,13 +259,15 @@ class AttemptRun:
 
     async def _store_left_steps(self, *, stopping: bool = False) -> None:
         """Records of steps that no checkpoint took. They are history; without them the run ends all the same."""
-        rows = self.observer.records.left()
+        rows, cost = self.observer.records.left(), self.observer.new_cost()
         if not rows:
             return
 
-        def store(tx: Tx, _: Run) -> None:
+        def store(tx: Tx, run: Run) -> None:
             for row in rows:
                 tx.upsert(Table.RUN_STEPS, row)
+            if cost is not None:
+                tx.change(Table.RUNS, {"id": run.id}, {"cost": cost})
 
         try:
             await self.attempt.recorder.write(store, while_cancelling=stopping)
