@@ -124,6 +124,7 @@ def assistant(
     ollama_host: str | None = None,
     local: LocalModel | None = None,
     meter: Any = None,
+    facts: Any = None,
     **options: Any,
 ) -> LangGraphAgent:
     """The built-in agent with this model."""
@@ -132,7 +133,7 @@ def assistant(
     models = ChatModels(selector, local or LocalModel(), environ or {})
     opened.append(models)
     source = AssistantSource(selector, models, toolbox or FunctionToolbox(), Counted(), **options)
-    return LangGraphAgent(source, store, clock, meter)
+    return LangGraphAgent(source, store, clock, meter, facts)
 
 
 async def history(store: Store, conversation_id: str = "c1", **where: Any) -> list[Row]:
