@@ -73,6 +73,8 @@ export interface Request {
   id: string; run_id: string; conversation_id?: string; kind: string;
   tool?: string | null; tool_call_id?: string | null; arguments?: unknown; arguments_sha256?: string | null;
   prompt?: string | null; options?: unknown[] | null; answer_schema?: Record<string, unknown> | null;
+  /** What it takes. */
+  decisions?: Verdict[];
   status?: "open" | "decided" | "consumed" | "void" | "expired"; version?: number;
   expires_at?: string | null; on_timeout?: string | null; opened_at?: string;
   decided_by?: string | null; decided_at?: string | null; comment?: string | null;
