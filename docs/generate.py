@@ -1,4 +1,4 @@
-"""Write the parts of the guide that follow from the code: the state machine, its picture, the settings.
+"""Write the parts of the guide that follow from the code: the state machine, its picture, the live document, settings.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit 1 when a written part is stale
@@ -9,12 +9,15 @@ product's own data; it must not hold a fact about runs of its own, except where 
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from dromos.domain import document
 from dromos.domain.machine import CREATION, EDGES, SETTLED_EDGES
+from dromos.domain.limits import MAX_DEPTH, MAX_KEY, MAX_STRING, SAFE
 from dromos.domain.reasons import REASON_OF_CODE, ErrorCode
 from dromos.domain.statuses import FINAL, OWNED, TRIGGER_STATUS, RunStatus
 from dromos.settings import SETTINGS, Setting
@@ -103,7 +106,30 @@ def named_settings() -> str:
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
 
 
+def document_paths() -> str:
+    """Every path of the live document that a patch may touch."""
+    rows = [f"| `{path}` | {what} |" for path, what in document.paths()]
+    return "\n".join(["| path | what stands there |", "|---|---|", *rows])
+
+
+def document_limits() -> str:
+    """What a patch and a document may measure."""
+    rows = [
+        ("content part, without the text", f"{document.MAX_CONTENT // 1024} KiB as JSON"),
+        ("the text of one message", f"{document.MAX_TEXT // 1024} KiB in UTF-8"),
+        ("one patch", f"{document.MAX_PATCH // 1024} KiB and {document.MAX_OPERATIONS} operations"),
+        ("one string", f"{MAX_STRING // 1024} KiB in UTF-8"),
+        ("an id that you choose (`<id>`)", f"1 to {MAX_KEY} characters"),
+        ("levels", str(MAX_DEPTH)),
+        ("`/steps`", f"the newest {document.MAX_STEPS}"),
+        ("whole numbers", f"to {SAFE} either way; larger ones as text"),
+    ]
+    return "\n".join(["| of | at most |", "|---|---|", *(f"| {of} | {most} |" for of, most in rows)])
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "document paths": document_paths,
+    "document limits": document_limits,
     "edges": edges,
     "statuses": statuses,
     "pairs": pairs,
@@ -234,7 +260,11 @@ def fill(text: str) -> str:
 
 def wanted() -> dict[Path, str]:
     """Every file this script writes, with what it should hold."""
-    files = {DOCS / "images" / "lifecycle.svg": picture()}
+    schema = json.dumps(document.json_schema(), indent=2, ensure_ascii=False) + "\n"
+    files = {
+        DOCS / "images" / "lifecycle.svg": picture(),
+        DOCS / "schemas" / f"{document.SCHEMA_ID}.json": schema,
+    }
     for path in DOCS.rglob("*.md"):
         text = path.read_text()
         if "<!-- generated: " in text:

@@ -22,7 +22,7 @@ from dromos.api.feed import Feeds
 from dromos.api.lab import routes as lab
 from dromos.api.metrics import Counted, HttpMetrics
 from dromos.api.native import about, conversations, documents, overview, questions, runs, stream
-from dromos.api.native.reads import Documents
+from dromos.api.snapshots import Documents
 from dromos.domain.errors import DromosError
 
 DESCRIPTION = "A self-hosted server for durable agent runs. Errors are RFC 9457 problem documents."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dromos.api.auth import Principal
     from dromos.api.feed import Feeds
     from dromos.api.metrics import HttpMetrics
-    from dromos.api.native.reads import Documents
+    from dromos.api.snapshots import Documents
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.responses import Response
@@ -11,13 +11,10 @@ from dromos.api.json import dumps
 from dromos.domain.errors import Fault, Invalid
 from dromos.domain.runs import Run
 from dromos.lifecycle.contract import Answer, ConversationView, Posted
-from dromos.lifecycle.documents import standing
 from dromos.lifecycle.overview import Overview, Page
 from dromos.ports.agent import AgentInfo, CheckpointSummary
-from dromos.ports.live import DocumentSnapshot
 from dromos.ports.store import Row
 from dromos.wire import shapes
-from dromos.wire.document import document_json
 
 Json = dict[str, Any]
 JSON = "application/json"
@@ -127,23 +124,6 @@ def overview(found: Overview) -> Json:
 
 def followup(row: Row, revisions: Iterable[Row]) -> Json:
     return shapes.followup_json(row) | {"revisions": [shapes.revision_json(one) for one in revisions]}
-
-
-def document(server: Mapping[str, Any], run: Run, saved: Row | None, live: DocumentSnapshot | None) -> Json:
-    """The newest of what memory and the last save hold; at an end whose owner left no line, the run's."""
-    version, content = standing(run, saved)
-    if live is not None and _is_newer(live, version, content):
-        version, content = live.version, dict(live.content)
-    if run.line and not content.get("line"):
-        content["line"] = run.line
-    return document_json(server, content, version)
-
-
-def _is_newer(live: DocumentSnapshot, version: int, content: Mapping[str, Any]) -> bool:
-    if live.version != version:
-        return live.version > version
-    text, saved = live.content["text"], content["text"]
-    return bool(text["message_id"] != saved["message_id"] or text["length"] >= saved["length"])
 
 
 def checkpoint(summary: CheckpointSummary) -> Json:

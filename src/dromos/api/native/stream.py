@@ -18,8 +18,8 @@ from dromos.api.documented import documented
 from dromos.api.door import Door, caller, door_of
 from dromos.api.feed import Event, Inbox
 from dromos.api.native import decode
-from dromos.api.native.reads import Whole
 from dromos.api.requests import known_form
+from dromos.api.snapshots import Whole
 from dromos.api.sse import HEARTBEAT, EventStream, Reader, json_frame
 from dromos.domain.events import EventType
 from dromos.domain.statuses import OwnerKind, RunStatus

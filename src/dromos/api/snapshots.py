@@ -6,17 +6,22 @@ A read that is asked for begins afterwards, never before: a reader subscribes, t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dromos.api.json import dumps
-from dromos.api.native import encode
 from dromos.api.sse import frame
 from dromos.domain.errors import NotFound
+from dromos.domain.runs import Run
 from dromos.domain.statuses import LIVE, OwnerKind
 from dromos.lifecycle import Lifecycle
+from dromos.lifecycle.documents import standing
 from dromos.ports.live import DocumentSnapshot, LiveDocuments
+from dromos.ports.store import Row
 from dromos.wire.document import document_json
+
+Json = dict[str, Any]
 
 REMEMBERED = 32
 """Documents of runs that just began, kept to be shared."""
@@ -36,7 +41,7 @@ class Whole:
     sse: bytes
 
     @classmethod
-    def of(cls, document: encode.Json, mark: int, here: bool) -> Whole:
+    def of(cls, document: Json, mark: int, here: bool) -> Whole:
         text = document["document"]["text"]
         return cls(
             document["run_id"],
@@ -59,10 +64,10 @@ class Documents:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begun: dict[str, tuple[DocumentSnapshot, Whole]] = {}
 
-    async def read(self, user_id: str, run_id: str) -> encode.Json:
+    async def read(self, user_id: str, run_id: str) -> Json:
         """The document now: from the memory of its home where that is here, else as it was last saved."""
         run, server, saved = await self._lifecycle.document(user_id, run_id)
-        return encode.document(server, run, saved, self._live.snapshot(run_id))
+        return composed(server, run, saved, self._live.snapshot(run_id))
 
     async def whole(self, user_id: str, conversation_id: str, run_id: str | None = None) -> Whole | None:
         """The document of this run, else of the conversation's live one; None where there is none."""
@@ -82,7 +87,7 @@ class Documents:
             task.add_done_callback(self._done)
         return await asyncio.shield(task)
 
-    def begun(self, server: encode.Json, conversation_id: str) -> Whole | None:
+    def begun(self, server: Json, conversation_id: str) -> Whole | None:
         """Of a run that just began here, by the server part its event told; None where it has not been opened."""
         run_id = server["run_id"]
         live = self._live.snapshot(run_id)
@@ -119,12 +124,29 @@ class Documents:
             run_id = runs[0].id
         run, server, saved = await self._lifecycle.document(user_id, run_id)
         live = self._live.snapshot(run_id)
-        document = encode.document(server, run, saved, live)
+        document = composed(server, run, saved, live)
         here = _is_here(document, live)
         return Whole.of(document, self._live.mark(conversation_id) if here else mark, here)
 
 
-def _is_here(document: encode.Json, live: DocumentSnapshot | None) -> bool:
+def composed(server: Mapping[str, Any], run: Run, saved: Row | None, live: DocumentSnapshot | None) -> Json:
+    """The newest of what memory and the last save hold; at an end whose owner left no line, the run's."""
+    version, content = standing(run, saved)
+    if live is not None and _is_newer(live, version, content):
+        version, content = live.version, dict(live.content)
+    if run.line and not content.get("line"):
+        content["line"] = run.line
+    return document_json(server, content, version)
+
+
+def _is_newer(live: DocumentSnapshot, version: int, content: Mapping[str, Any]) -> bool:
+    if live.version != version:
+        return live.version > version
+    text, saved = live.content["text"], content["text"]
+    return bool(text["message_id"] != saved["message_id"] or text["length"] >= saved["length"])
+
+
+def _is_here(document: Json, live: DocumentSnapshot | None) -> bool:
     """True where every change of the document is made in this process."""
     owner = document["document"]["owner"]
     return (
