@@ -97,6 +97,28 @@ async def test_a_message_during_a_run_waits_and_can_be_taken_back(client: Client
     assert (await client.conversation(conversation_id))["followups"] == []
 
 
+async def test_what_waits_is_edited_moved_and_held_and_sent_and_its_texts_are_kept(client: Client) -> None:
+    conversation_id, _, run = await start(client, "!tokens 5000 20")
+    one, two = [
+        (await client.post_message(conversation_id, text))["followup"] for text in ("!say one", "!say two")
+    ]
+    edited = await client.edit_followup(one["id"], one["version"], "!say first")
+    with pytest.raises(Conflict) as caught:
+        await client.move_followup(one["id"], one["version"], 1)
+    assert caught.value.current["followup"]["version"] == edited["version"]
+    await client.move_followup(one["id"], edited["version"], 1)
+    assert [each["id"] for each in (await client.conversation(conversation_id))["followups"]] == [
+        two["id"],
+        one["id"],
+    ]
+    await client.cancel(str(run["id"]), wait_s=10)
+    held = await client.followup(one["id"])
+    assert held["status"] == "held"
+    assert [each["content"] for each in held["revisions"]] == ["!say one", "!say first"]
+    sent = await client.send_followup(one["id"], held["version"])
+    assert (sent["message"]["content"], sent["followup"]["status"]) == ("!say first", "applied")
+
+
 async def test_runs_steps_attempts_and_checkpoints_can_be_read(client: Client) -> None:
     conversation_id, seq, run = await start(client, "hello")
     await follow(client, conversation_id, seq, run)

@@ -30,6 +30,10 @@ requests = typer.Typer(
     help="See what waits for you on a running server, and decide it.", no_args_is_help=True
 )
 app.add_typer(requests, name="requests")
+followups = typer.Typer(
+    help="See and change messages that wait for a run on a running server.", no_args_is_help=True
+)
+app.add_typer(followups, name="followups")
 
 
 class ExportFormat(StrEnum):
@@ -193,6 +197,71 @@ def answer_request(
     from dromos.cli.requests import decide
 
     decide(server, request, "answer", text=answer, comment=comment, as_json=json)
+
+
+Waiting = Annotated[str, typer.Argument(help="Id of the waiting message.", metavar="FOLLOWUP")]
+
+
+@followups.command("list")
+def list_followups(
+    conversation: Annotated[str, typer.Argument(help="Id of the conversation.")],
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """What waits or is held in a conversation, in order."""
+    from dromos.cli.followups import show_list
+
+    show_list(server, conversation, as_json=json)
+
+
+@followups.command("show")
+def show_followup(followup: Waiting, server: Server = LOCAL, json: Json = False) -> None:
+    """One waiting message with every text it had."""
+    from dromos.cli.followups import show_one
+
+    show_one(server, followup, as_json=json)
+
+
+@followups.command("edit")
+def edit_followup(
+    followup: Waiting,
+    text: Annotated[str, typer.Argument(help="The new text.")],
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """Give it another text."""
+    from dromos.cli.followups import edit
+
+    edit(server, followup, text, as_json=json)
+
+
+@followups.command("move")
+def move_followup(
+    followup: Waiting,
+    place: Annotated[int, typer.Argument(min=1, help="1 is the first of those that wait or are held.")],
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """Put it at another place."""
+    from dromos.cli.followups import move
+
+    move(server, followup, place - 1, as_json=json)
+
+
+@followups.command("remove")
+def remove_followup(followup: Waiting, server: Server = LOCAL, json: Json = False) -> None:
+    """Take it back for good."""
+    from dromos.cli.followups import remove
+
+    remove(server, followup, as_json=json)
+
+
+@followups.command("send")
+def send_followup(followup: Waiting, server: Server = LOCAL, json: Json = False) -> None:
+    """Send one that is held after all."""
+    from dromos.cli.followups import send
+
+    send(server, followup, as_json=json)
 
 
 @app.command()

@@ -112,7 +112,8 @@ class Client:
         """Send a person's message: `{message, run}`, or `{message, followup}` where a run is live.
 
         `run`: what it asks of its run (`agent`, `model`, `budget`, `deadline_s`, `backend_policy`). The message is
-        taken once, however often the answer is lost. Raises Conflict with `when_busy="reject"`.
+        taken once, however often the answer is lost. A follow-up's `when_busy` says what it acts as. Raises Conflict
+        with `when_busy="reject"`, or where too many wait.
         """
         body = _given(content=content, when_busy=when_busy, run=run)
         return await self._post(f"/v1/conversations/{_id(conversation_id)}/messages", body)
@@ -156,11 +157,33 @@ class Client:
 
     # ── follow-ups ────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def followup(self, followup_id: str) -> Json:
+        """A message that waits, or waited; `revisions` holds every text it had, oldest first."""
+        return await self._get(f"/v1/followups/{_id(followup_id)}")
+
+    async def edit_followup(self, followup_id: str, version: int, content: Any) -> Json:
+        """Give a message that waits another text.
+
+        This and the other changes raise Conflict (`version_conflict`) where it was changed or taken meanwhile;
+        `current["followup"]` is as it is now.
+        """
+        return await self._change_followup(followup_id, {"version": version, "content": content})
+
+    async def move_followup(self, followup_id: str, version: int, position: int) -> Json:
+        """Put a message that waits at another place; 0 is the first of those that wait or are held."""
+        return await self._change_followup(followup_id, {"version": version, "position": position})
+
+    async def _change_followup(self, followup_id: str, body: Json) -> Json:
+        path = f"/v1/followups/{_id(followup_id)}"
+        answer: Json = await self.connection.json("PATCH", path, body=body)
+        return answer
+
     async def send_followup(self, followup_id: str, version: int) -> Json:
-        """Send a held message after all."""
+        """Send a held message after all: `{message, run, followup}`, or `{message, followup}` behind what waits."""
         return await self._post(f"/v1/followups/{_id(followup_id)}/send", {"version": version})
 
     async def discard_followup(self, followup_id: str, version: int) -> None:
+        """Take a message that waits, or is held, back for good."""
         await self.connection.json("DELETE", f"/v1/followups/{_id(followup_id)}", query={"version": version})
 
     # ── questions to a person ─────────────────────────────────────────────────────────────────────────────────
