@@ -26,8 +26,12 @@ CASES: dict[str, str] = {
     "P81": "Rejoining a finished run with any cursor ends or catches up at once, before and after a restart.",
     "P85": "Whatever is raised inside a run ends it with one durable, final event.",
     "P86": "A run that failed never also reports that it finished.",
+    "P88": "A page whose stream falls silent without an end finds out within two and a half heartbeats; nothing is lost.",
+    "P90": "After a gap a device shows the server's document at the server's version, never what streamed before it.",
     "P92": "Nothing is lost between the snapshot of a conversation and the stream that follows it.",
     "P93": "Events become visible in the order of their numbers; a cursor never skips one that commits later.",
+    "P97": "Many tabs share few connections: each page loads, answers at once, and is current when it is shown.",
+    "P99": "A reload in mid-answer shows all of the answer so far and keeps what was typed and chosen.",
     "P104": "The engine and the product write one SQLite file through one writer; nobody sees 'database is locked'.",
     "P106": "Deleting a conversation removes everything it owns, checkpoints included, also when interrupted half-way.",
     "P107": "A database connection that was closed while idle is replaced; the run does not fail for it.",
@@ -43,6 +47,7 @@ CASES: dict[str, str] = {
     "P137": "Leases are judged by the database's clock; a process whose own clock is wrong takes no live work.",
     "P138": "At shutdown every stream gets a goodbye and a proper end.",
     "P140": "Reaching the step limit keeps the work done so far, and Continue goes on from there.",
+    "P143": "One list per person holds what needs them, counted and linked, on every device, until it is handled on one.",
 }
 
 PROMISES: dict[str, str] = {

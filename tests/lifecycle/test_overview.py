@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from dromos.domain.reasons import Reason
 from dromos.lifecycle import overview
 from dromos.lifecycle.contract import Policy
@@ -118,6 +120,26 @@ async def test_one_read_tells_everything_and_events_go_on_from_exactly_there(wor
     assert (found.conversations.next_cursor, found.runs.next_cursor, found.requests.next_cursor) == (
         None,
     ) * 3
+
+
+@pytest.mark.case("P143")
+async def test_everybody_is_called_for_their_own_things_only(world: World) -> None:
+    people = (USER, "bert", "cleo")
+    for user in people:
+        await world.lifecycle.ensure_user(user, user)
+        await world.post("done", user=user)
+    for claimed in await world.lifecycle.claim(OWNER, None, 10):
+        await world.lifecycle.end_attempt(claimed.fence, Finished(), None)
+    for user in people:
+        await world.post("asks", user=user)
+    for claimed in await world.lifecycle.claim(OWNER, None, 10):
+        await world.lifecycle.end_attempt(claimed.fence, ask(f"which, {claimed.run.user_id}?"), None)
+    for user in people:
+        found = await world.lifecycle.overview(user, 50)
+        assert (len(found.conversations.items), found.unseen) == (2, 2)
+        assert [item["prompt"] for item in found.requests.items] == [f"which, {user}?"]
+        (run,), (request,) = found.runs.items, found.requests.items
+        assert run["conversation_id"] == request["conversation_id"]
 
 
 async def test_the_size_and_the_work_of_the_read_do_not_grow_with_what_happened(world: World) -> None:
