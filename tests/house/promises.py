@@ -23,6 +23,8 @@ CASES: dict[str, str] = {
     "P73": "Of two messages sent to one conversation at once, one starts a run and the other waits its turn.",
     "P74": "A stale writer is refused and stops; two servers never interleave in one conversation.",
     "P75": "Two writers on one thread: one is refused, the line of checkpoints never forks.",
+    "P77": "A message accepted at any moment around a run's end is consumed exactly once, by that run or a later one.",
+    "P78": "Messages that wait survive their client and their server, in order, editable until a run takes them.",
     "P81": "Rejoining a finished run with any cursor ends or catches up at once, before and after a restart.",
     "P85": "Whatever is raised inside a run ends it with one durable, final event.",
     "P86": "A run that failed never also reports that it finished.",

@@ -442,6 +442,15 @@ async def test_a_message_that_came_too_late_to_steer_acts_as_queued_and_the_even
     await check_invariants(world)
 
 
+async def test_a_message_that_names_what_the_run_is_anyhow_steers_it(world: World) -> None:
+    options = RunOptions(agent="assistant", model="scripted")
+    started = await world.post("one", options=options)
+    claimed = await world.claim()
+    assert started.run is not None
+    posted = await world.post("left", claimed.run.conversation_id, when_busy=WhenBusy.STEER, options=options)
+    assert posted.followup is not None and posted.followup["when_busy"] == "steer"
+
+
 @pytest.mark.parametrize("why", ["stops", "cannot read", "wants its own run"])
 async def test_a_message_that_cannot_steer_is_queued_at_once_and_the_answer_says_so(
     store: Store, why: str

@@ -7,6 +7,7 @@ starts the next one, or it finds no live run and starts its own.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from dromos.domain.backend import check_narrower
@@ -179,5 +180,8 @@ def _add_followup(
 
 
 def _can_steer(change: Change, live: Run, options: RunOptions) -> bool:
-    """Whether the live run can read this message. One that asks something of its run wants a run of its own."""
-    return change.policy.steers(live.agent) and options == RunOptions()
+    """Whether the live run can read this message. One that asks for what that run is not wants a run of its own."""
+    same = options.agent in (None, live.agent) and options.model in (None, live.model, live.model_used)
+    return (
+        change.policy.steers(live.agent) and same and replace(options, agent=None, model=None) == RunOptions()
+    )
