@@ -27,7 +27,7 @@ def test_each_status_has_a_glyph_and_a_word_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("shown", "line"),
     [
-        (run("queued", wait={"reason": "no_worker", "until": None}), "◌ queued · no free worker"),
+        (run("queued", wait={"reason": "no_worker", "until": None}), "◌ queued · waiting for a free worker"),
         (run("running"), "● running"),
         (run("cancelling", stop={"waiting_for": {"tool": "fetch"}}), "◍ stopping · waits for fetch"),
         (run("completed", line="3 primes"), "✓ done · 3 primes"),

@@ -1,7 +1,8 @@
-"""`dromos chat`: send a message, watch the answer, stop it with Ctrl-C.
+"""`dromos chat`: send a message, watch the answer in the run's live box, stop it with `s` or Ctrl-C.
 
 It shows only what the server says: "stopping" appears when the server has accepted the stop, not before. The first
-Ctrl-C asks for the stop and goes on watching; the second stops watching and changes nothing.
+Ctrl-C asks for the stop and goes on watching; the second stops watching and changes nothing. `q` writes a message that
+waits behind the run.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
+from dromos.cli.box import box
+from dromos.cli.controls import Controls, Keys
 from dromos.cli.failures import ExitCode, explain
 from dromos.cli.screen import PlainScreen, Screen, SilentScreen, TerminalScreen
 from dromos.cli.words import GLYPHS, one_line, seconds_between, status_line
@@ -37,6 +41,7 @@ GIVEN_BACK = {
 }
 """A waiting message that no run will take by itself."""
 CONTINUE = "/continue"
+KEYS = "s stop · q queue a message"
 HELP = "Ctrl-C stops the answer · /continue goes on after a failure or a stop · Ctrl-D leaves"
 
 
@@ -120,7 +125,7 @@ async def _exchange(
     server: str, text: str, conversation: str | None, agent: str | None, screen: Screen
 ) -> Result:
     async with Client(server, patience=0) as client:
-        screen.status("connecting", "dim")
+        screen.box(Text("connecting", "dim"), "")
         try:
             if conversation is None:
                 conversation = (await client.create_conversation(agent=agent))["id"]
@@ -145,13 +150,17 @@ class Exchange:
     connected: bool = True
     interrupts: int = 0
     stop_sent: bool = False
-    running_since: float | None = None
     attempt: int = 0
     fetched_at: float = float("-inf")
     shown_message: str | None = None
     shown: int = 0
     told_steps: set[str] = field(default_factory=set)
     look: asyncio.Event = field(default_factory=asyncio.Event)
+    controls: Controls = field(init=False)
+    queueing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.controls = Controls({"s": self._interrupt}, self._queue)
 
     def on_link(self, link: str) -> None:
         self.connected = link == "up"
@@ -166,7 +175,7 @@ class Exchange:
             self._take(await incoming)
             incoming = asyncio.ensure_future(anext(events))
             await self._send(text)
-            with self._interruptible():
+            with self._interruptible(), Keys(self._press):
                 while not self._over():
                     if self.interrupts and (stopping is None or stopping.done()) and not self.stop_sent:
                         stopping = asyncio.create_task(self._stop(), name="chat: stop")
@@ -183,6 +192,7 @@ class Exchange:
                     self._draw()
             await self._finish()
         finally:
+            await asyncio.gather(*self.queueing)  # what was sent is sent
             for task in filter(None, (incoming, stopping)):
                 task.cancel()
                 with suppress(asyncio.CancelledError, StopAsyncIteration):
@@ -224,13 +234,9 @@ class Exchange:
     def _interruptible(self) -> Iterator[None]:
         """Ctrl-C is counted instead of raised, where the system lets a loop do so."""
 
-        def count() -> None:
-            self.interrupts += 1
-            self.look.set()
-
         loop = asyncio.get_running_loop()
         try:
-            loop.add_signal_handler(signal.SIGINT, count)
+            loop.add_signal_handler(signal.SIGINT, self._interrupt)
         except (NotImplementedError, RuntimeError):
             yield
             return
@@ -239,11 +245,35 @@ class Exchange:
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
+    def _interrupt(self) -> None:
+        self.interrupts += 1
+        self.look.set()
+
+    def _press(self, key: str) -> None:
+        if key == "s" and self.interrupts and self.controls.line is None:
+            return  # asked for already; only Ctrl-C leaves
+        self.controls.press(key)
+        self.look.set()
+
+    def _queue(self, text: str) -> None:
+        task = asyncio.create_task(self._post(text), name="chat: queue")
+        self.queueing.add(task)
+        task.add_done_callback(self.queueing.discard)
+
+    async def _post(self, text: str) -> None:
+        """A further message; it waits behind the run and starts the next one."""
+        try:
+            await self.client.post_message(self.result.conversation_id, text)
+            self.screen.hint("the message waits for the run's end")
+        except ClientError as error:
+            self.screen.hint(error.detail)
+        self.look.set()
+
     # ── what arrives ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, run: Json) -> None:
         if self.view is None or self.view.run_id != run["id"]:
-            self.view, self.running_since = RunView(run), None
+            self.view = RunView(run)
 
     def _take(self, event: Event) -> None:
         data: Any = event.data
@@ -258,8 +288,6 @@ class Exchange:
             self._take_message(data["payload"]["message"])
         if self.view is not None:
             self.view.take(event)
-            if self.view.run["status"] == RunStatus.RUNNING and self.running_since is None:
-                self.running_since = time.monotonic()
         self._print()
 
     def _take_followup(self, followup: Json) -> None:
@@ -334,12 +362,10 @@ class Exchange:
     def _draw(self) -> None:
         if self.view is None:
             return
-        run = self.view.run
-        elapsed = None if self.running_since is None else time.monotonic() - self.running_since
-        line = status_line(run, self.view.document, elapsed)
+        shown: RenderableType = box(self.view, datetime.now(UTC), with_text=False)
         if not self.connected:
-            line = f"○ no connection to {self.client.url} · trying again"
-        self.screen.status(line, GLYPHS[run["status"]][2])
+            shown = Text(f"○ no connection to {self.client.url} · trying again", "yellow")
+        self.screen.box(shown, self.controls.shown(KEYS))
 
     async def _finish(self) -> None:
         view, followup = self.view, self.result.followup

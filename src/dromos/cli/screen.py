@@ -1,6 +1,6 @@
-"""Where `dromos chat` writes: a terminal with one status line that is drawn again and again, or a plain pipe.
+"""Where `dromos chat` writes: a terminal with a box that is drawn again and again, or a plain pipe.
 
-It must not know the server or what a run is: it is given text, notes and the status line.
+It must not know the server or what a run is: it is given text, notes and what the box shows.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -28,14 +28,14 @@ class Screen(Protocol):
     def note(self, line: str) -> None:
         """A line beside the answer, e.g. that a tool was called."""
 
-    def status(self, line: str, colour: str) -> None:
-        """Replace the status line."""
+    def box(self, shown: RenderableType, keys: str) -> None:
+        """Replace the box, and the line below it that says what the keys do."""
 
     def hint(self, text: str) -> None:
         """Something to know at this moment, until another hint ("": none)."""
 
     def close(self, line: str, colour: str) -> None:
-        """Write the last status line for good."""
+        """Write the last line for good."""
 
 
 class PlainScreen:
@@ -56,7 +56,7 @@ class PlainScreen:
     def note(self, line: str) -> None:
         print(line, file=sys.stderr)
 
-    def status(self, line: str, colour: str) -> None:
+    def box(self, shown: RenderableType, keys: str) -> None:
         return None
 
     def hint(self, text: str) -> None:
@@ -83,13 +83,13 @@ class SilentScreen(PlainScreen):
 
 
 class TerminalScreen:
-    """Whole lines scroll up and stay; below them the line being written, and the status line."""
+    """Whole lines scroll up and stay; below them the line being written, and the box."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._line = ""
-        self._status = Text()
-        self._hint = ""
+        self._box: RenderableType = Text()
+        self._keys = self._hint = ""
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
 
@@ -112,8 +112,8 @@ class TerminalScreen:
     def note(self, line: str) -> None:
         self._console.print(Text(visible(line), "dim"))
 
-    def status(self, line: str, colour: str) -> None:
-        self._status = Text(line, colour)
+    def box(self, shown: RenderableType, keys: str) -> None:
+        self._box, self._keys = shown, keys
         self._draw()
 
     def hint(self, text: str) -> None:
@@ -127,7 +127,10 @@ class TerminalScreen:
             self._console.print(Text(line, colour))
 
     def _draw(self) -> None:
-        held = [Text(self._line)] if self._line else []
-        hint = [(f" · {self._hint}", "yellow")] if self._hint else []
-        status = Text.assemble(self._status, *hint, no_wrap=True, overflow="ellipsis")
-        self._live.update(Group(*held, status), refresh=True)
+        rows: list[RenderableType] = [Text(self._line)] if self._line else []
+        rows.append(self._box)
+        if self._keys or self._hint:
+            keys = Text(self._keys, "dim", no_wrap=True, overflow="ellipsis")
+            keys.append(f"{' · ' if self._keys else ''}{self._hint}" if self._hint else "", "yellow")
+            rows.append(keys)
+        self._live.update(Group(*rows), refresh=True)

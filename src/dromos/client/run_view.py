@@ -2,19 +2,24 @@
 
 Three clocks that do not touch each other: the content part moves by `version` (patches), the server part by
 `run_version`, the text by its length in UTF-16 code units. What is older than what is here changes nothing; what does
-not fit makes the view `stale`, and the reader fetches the document again. It must not know the network.
+not fit makes the view `stale`, and the reader fetches the document again. Frames that arrive meanwhile are kept and
+put in afterwards, so one fetch heals one gap. It must not know the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dromos.client.stream import Event
+from dromos.domain import patches
 from dromos.domain.statuses import FINAL
 from dromos.domain.text import utf16_from, utf16_length
 
 Json = dict[str, Any]
+
+MOST_KEPT = 512
+"""Frames that are kept while the document is fetched; with more of them missing, it is fetched once more."""
 
 
 class RunView:
@@ -26,7 +31,9 @@ class RunView:
         self.version = 0
         self.message_id: str | None = None
         self.text = ""
+        self.length = 0
         self.stale = False
+        self._kept: list[Mapping[str, Any]] = []
 
     @property
     def run_id(self) -> str:
@@ -46,14 +53,16 @@ class RunView:
             changed = self.take_run(payload["run"])
             self._server(payload.get("document") or {})
             return changed
+        if event.type == "followup.changed":
+            return self._waits("followups", data["payload"]["followup"], ("waiting", "held"))
         if not isinstance(data, Mapping) or data.get("run_id") != self.run_id:
             return False
+        if event.type in ("request.opened", "request.closed"):
+            return self._waits("requests", data["payload"]["request"], ("open",))
         if event.type == "run.document":
             return self.take_document(data)
-        if event.type == "run.text":
-            return self._append(data["message_id"], data["offset"], data["text"])
-        if event.type == "run.patch":
-            return self._patch(data)
+        if event.type in ("run.text", "run.patch"):
+            return self._frame(data)
         return event.type == "run.server" and self._server(data)
 
     def take_run(self, run: Mapping[str, Any]) -> bool:
@@ -67,45 +76,86 @@ class RunView:
         """Take a whole snapshot (`GET /v1/runs/{id}/document`, or a `run.document` frame); never goes back."""
         fresh = dict(answer["document"])
         text = fresh.get("text") or {}
-        have = utf16_length(self.text)
-        behind = text.get("message_id") == self.message_id and (text.get("length") or 0) < have
+        behind = text.get("message_id") == self.message_id and (text.get("length") or 0) < self.length
         if not behind and text.get("message_id") is not None:
             self.message_id, self.text = text["message_id"], text["content"]
+            self.length = text["length"]
         server = {name: value for name, value in self.document.items() if name in _SERVER}
         newer_here = self.document.get("run_version", 0) > answer["run_version"]
         if answer["version"] >= self.version:
             self.document, self.version = fresh, answer["version"]
+            self._show_text()
         if newer_here:
             self.document |= server
-        self.stale = False
+        kept, self._kept, self.stale = self._kept, [], False
+        for frame in _since(kept, self.message_id):
+            self._frame(frame)
         return True
 
-    def _append(self, message_id: str, offset: int, text: str) -> bool:
+    def _frame(self, frame: Mapping[str, Any]) -> bool:
+        """A text or a patch; what cannot be put in waits for the document."""
+        if not self.stale:
+            fits = self._append(frame) if "offset" in frame else self._patch(frame)
+            if fits is not None:
+                return fits
+            self.stale = True
+        self._kept = [*self._kept[-MOST_KEPT:], frame]
+        return False
+
+    def _append(self, frame: Mapping[str, Any]) -> bool | None:
+        """None where text before it is missing."""
+        message_id, offset = frame["message_id"], frame["offset"]
         if message_id != self.message_id:
             if offset != 0:
-                self.stale = True
-                return False
-            self.message_id, self.text = message_id, ""
-        have = utf16_length(self.text)
-        if offset > have:
-            self.stale = True
-            return False
-        added = utf16_from(text, have - offset)
+                return None
+            self.message_id, self.text, self.length = message_id, "", 0
+        if offset > self.length:
+            return None
+        added = utf16_from(frame["text"], self.length - offset)
         self.text += added
+        self.length += utf16_length(added)
+        self._show_text()
         return bool(added)
 
+    def _show_text(self) -> None:
+        if self.document:
+            self.document["text"] = {
+                "message_id": self.message_id,
+                "length": self.length,
+                "content": self.text,
+            }
+
     def _server(self, part: Mapping[str, Any]) -> bool:
-        if not part or part.get("run_version", 0) < self.document.get("run_version", 0):
+        known = self.document.get("run_version", 0)
+        if not part or part.get("run_version", known) < known:
             return False
         self.document |= {name: value for name, value in part.items() if name in _SERVER}
         return True
 
-    def _patch(self, frame: Mapping[str, Any]) -> bool:
+    def _waits(self, name: str, one: Json, open_as: tuple[str, ...]) -> bool:
+        """A follow-up or request of this conversation changed: the list holds those that still wait, in order."""
+        if one["conversation_id"] != self.run["conversation_id"]:
+            return False
+        before: list[Json] = self.document.get(name) or []
+        known = next((other for other in before if other["id"] == one["id"]), None)
+        if known is not None and known["version"] > one["version"]:
+            return False
+        others = [other for other in before if other["id"] != one["id"]]
+        if one["status"] in open_as:
+            others.append(dict(one))
+        self.document[name] = sorted(others, key=lambda other: (other.get("position") or 0, other["id"]))
+        return True
+
+    def _patch(self, frame: Mapping[str, Any]) -> bool | None:
+        """None where a patch before it is missing."""
         if frame["version"] <= self.version:
             return False
-        if frame["base_version"] != self.version or not _apply(self.document, frame["patch"]):
-            self.stale = True
-            return False
+        if frame["base_version"] != self.version:
+            return None
+        try:
+            patches.apply(self.document, frame["patch"])
+        except patches.NotApplied:
+            return None
         self.version = frame["version"]
         return True
 
@@ -119,34 +169,9 @@ _SERVER = frozenset(
 """The server part's fields; they come whole, and no patch touches them."""
 
 
-def _apply(document: Json, patch: Sequence[Mapping[str, Any]]) -> bool:
-    """Apply `add`, `replace`, `remove` and `test` in place; False where an operation does not fit."""
-    for operation in patch:
-        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
-        target: Any = document
-        try:
-            for part in way:
-                target = target[int(part)] if isinstance(target, list) else target[part]
-            if not _change(target, last, operation):
-                return False
-        except (KeyError, IndexError, ValueError, TypeError):
-            return False
-    return True
-
-
-def _change(target: Any, last: str, operation: Mapping[str, Any]) -> bool:
-    kind = operation["op"]
-    key: Any = last
-    if isinstance(target, list):
-        key = len(target) if last == "-" else int(last)
-    if kind == "remove":
-        del target[key]
-    elif kind == "test":
-        return bool(target[key] == operation["value"])
-    elif kind == "add" and isinstance(target, list):
-        target.insert(key, operation["value"])
-    elif kind == "add" or (kind == "replace" and (isinstance(target, list) or key in target)):
-        target[key] = operation["value"]
-    else:
-        return False
-    return True
+def _since(kept: list[Mapping[str, Any]], message_id: str | None) -> list[Mapping[str, Any]]:
+    """The kept frames without the text of messages before `message_id`, which the document shows."""
+    shown = next((at for at, frame in enumerate(kept) if frame.get("message_id") == message_id), None)
+    if shown is None:
+        return kept
+    return [frame for at, frame in enumerate(kept) if at >= shown or "offset" not in frame]
