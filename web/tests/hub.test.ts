@@ -94,6 +94,7 @@ describe("events", () => {
     await settled();
     expect(a.events).toEqual([]);
     expect(a.of("reset")).toHaveLength(1);
+    expect(a.of("call")).toEqual([]);
     expect(server.open.map((each) => each.url.search)).toEqual([`?after=${11 + FAR}`]);
     a.attend(11 + FAR);
     server.last.say(hello(11 + FAR) + fact(12 + FAR));
@@ -309,6 +310,9 @@ describe("a call", () => {
     server.last.say(fact(4, "request.opened", { request: { id: "q" } }) + fact(5, "run.status", ended) + fact(6));
     await settled();
     expect(a.of("call")).toEqual([]);
-    expect(b.of("call").map((each) => each.event.seq)).toEqual([4, 5]);
+    expect(b.of("call").map((each) => each.event?.seq)).toEqual([4, 5]);
+    server.last.say('id: 90\nevent: reset\ndata: {"reason":"cursor_too_old","seq":90}\n\n');
+    await settled();
+    expect(b.heard.slice(-2)).toEqual([{ kind: "call", event: null }, { kind: "reset" }]);
   });
 });

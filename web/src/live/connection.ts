@@ -20,8 +20,8 @@ export interface Listener {
   reset(): void;
   /** `retryAt` is in ms of this machine's clock, for the state `waiting`. */
   state(state: State, retryAt: number | null): void;
-  /** Nobody looks at this browser: tell the person. */
-  call(event: DurableEvent): void;
+  /** Nobody looks at this browser: tell the person of the event, or, after a `reset` that follows, of what was read. */
+  call(event: DurableEvent | null): void;
   /** The tab is shown, or is not. */
   shown(visible: boolean): void;
 }

@@ -32,8 +32,8 @@ export type FromHub =
   | { kind: "state"; state: State; retryAt: number | null }
   /** What is behind your number cannot be told one by one: read anew, then attend with the number you read. */
   | { kind: "reset" }
-  /** Nobody looks at this browser now, and this calls a person: you tell them. */
-  | { kind: "call"; event: DurableEvent }
+  /** Nobody looks at this browser now, and this calls a person: you tell them. null: perhaps, somewhere in what is read. */
+  | { kind: "call"; event: DurableEvent | null }
   /** I do not know you (any more): attend. */
   | { kind: "who" };
 
@@ -247,6 +247,7 @@ export class Hub {
   /** On from here: what lies between is not told one by one. */
   #jump(seq: number): void {
     this.#startAt(seq);
+    this.#call(null);
     for (const client of this.#clients.values()) {
       if (client.cursor === null || client.cursor >= seq) continue;
       client.cursor = seq;
@@ -260,12 +261,11 @@ export class Hub {
     this.#kept.push(event);
     if (this.#kept.length > KEPT) this.#floor = this.#kept.shift()?.seq ?? this.#floor;
     for (const client of this.#clients.values()) this.#tell(client, event);
-    this.#call(event);
+    const run = event.payload?.["run"] as { finished_at?: string | null } | undefined;
+    if (event.type === "request.opened" || (event.type === "run.status" && run?.finished_at)) this.#call(event);
   }
 
-  #call(event: DurableEvent): void {
-    const run = event.payload?.["run"] as { finished_at?: string | null } | undefined;
-    if (event.type !== "request.opened" && !(event.type === "run.status" && run?.finished_at)) return;
+  #call(event: DurableEvent | null): void {
     const clients = [...this.#clients.values()];
     if (clients.some((client) => client.visible)) return;
     const last = clients.sort((a, b) => b.shown - a.shown)[0];

@@ -47,7 +47,10 @@ class App extends Actions {
       this.retryAt = retryAt;
       if (opened) this.#wake();
     },
-    call: (event) => this.caller.call(event),
+    call: (event) => {
+      if (event) this.caller.call(event);
+      else this.#callAfterwards = true;
+    },
     shown: (visible) => visible && this.#wake(),
   });
   #opening: AbortController | null = null;
@@ -58,6 +61,8 @@ class App extends Actions {
   #outdated = false;
   /** The next read of the conversation takes the place of what is here, versions and all. */
   #anew = false;
+  /** Whoever does not look is told of what the next read finds. */
+  #callAfterwards = false;
   #fetching = new Map<string, () => void>();
   /** Whether frames of the open conversation come by themselves. */
   #framed = false;
@@ -157,6 +162,8 @@ class App extends Actions {
     const read = await Promise.all([this.lists.load(), this.#load()]);
     const numbers = read.filter((seq) => seq !== null);
     this.#connection.attend(numbers.length > 0 ? Math.min(...numbers) : null);
+    if (this.#callAfterwards && read[0] !== null) this.caller.callMany();
+    this.#callAfterwards &&= read[0] === null;
     if (read[0] === null) setTimeout(() => !this.lists.loaded && void this.#readAll(), RETRY_MS);
   }
 

@@ -45,6 +45,12 @@ export class Caller {
     this.#timer ??= setTimeout(() => this.#tell(), TOGETHER_MS);
   }
 
+  /** After an absence: what calls is in the lists, and was not told one by one. */
+  callMany(): void {
+    const { unseen } = this.lists;
+    if (this.state === "on" && unseen > 0) this.#show(unseen === 1 ? "A conversation calls you" : `${unseen} conversations call you`, "", null);
+  }
+
   #tell(): void {
     this.#timer = null;
     const due = this.#due;
