@@ -349,6 +349,8 @@ class Step(Shape):
     checkpoint_id: str | None
     started_at: str
     ms: int | None
+    usage: dict[str, Any] | None
+    cost: dict[str, Any] | None
 
 
 class Attempt(Shape):

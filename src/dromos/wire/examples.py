@@ -78,13 +78,17 @@ _STEP: dict[str, Any] = {
     "checkpoint_id": _CHECKPOINT,
     "started_at": _AT,
     "ms": 812,
+    "usage": None,
+    "cost": None,
 }
 _DOCUMENT = document_json(
     server_part(_RUNNING, owner={"kind": "worker", "seen_at": _AT, "takeover_at": None}),
     {
         "model": "ollama:qwen3",
         "text": {"message_id": "msg_1", "length": 6, "content": "Seven."},
-        "steps": [{key: _STEP[key] for key in _STEP if key not in ("attempt", "checkpoint_id")}],
+        "steps": [
+            {key: _STEP[key] for key in _STEP if key not in ("attempt", "checkpoint_id", "usage", "cost")}
+        ],
     },
     (1 << 32) + 3,
 )

@@ -220,6 +220,7 @@ def event_json(row: Row) -> Json:
 
 
 def step_json(row: Row) -> Json:
+    """A step; `usage` and `cost` are a model call's, null where nobody told or no price is known."""
     return {
         "id": row["id"],
         "kind": row["kind"],
@@ -230,6 +231,8 @@ def step_json(row: Row) -> Json:
         "checkpoint_id": row["checkpoint_id"],
         "started_at": moment(row["started_at"]),
         "ms": row["ms"],
+        "usage": row["usage"],
+        "cost": row["cost"],
     }
 
 
