@@ -114,3 +114,58 @@ def test_another_run_s_frames_are_left_alone() -> None:
     assert not view.take(Event("run.status", {"payload": {"run": {**RUN, "id": "x"}}}, 1))
     assert not view.take(Event("hello", {"seq": 1}))
     assert (view.text, view.stale) == ("", False)
+
+
+def text_of(view: RunView) -> Any:
+    return view.document["text"]
+
+
+def test_frames_that_arrive_while_the_document_is_fetched_are_not_missed_afterwards() -> None:
+    view = RunView(RUN)
+    view.take(document(7, line=None))
+    assert not view.take(patch(8, 9, {"op": "replace", "path": "/line", "value": "nine"}))
+    assert view.stale
+    assert not view.take(patch(9, 10, {"op": "replace", "path": "/line", "value": "ten"}))
+    assert not view.take(text("m", 0, "words"))
+    view.take(document(9, line="nine"))
+    assert (view.stale, view.version, view.document["line"]) == (False, 10, "ten")
+    assert text_of(view) == {"message_id": "m", "length": 5, "content": "words"}
+    assert view.take(patch(10, 11, {"op": "remove", "path": "/line"}))
+
+
+def test_a_second_gap_in_what_was_kept_asks_once_more() -> None:
+    view = RunView(RUN)
+    view.take(document(7, line=None))
+    view.take(patch(8, 9, {"op": "replace", "path": "/line", "value": "nine"}))
+    view.take(patch(11, 12, {"op": "replace", "path": "/line", "value": "twelve"}))
+    view.take(document(9, line="nine"))
+    assert view.stale
+    view.take(document(11, line="eleven"))
+    assert (view.stale, view.version, view.document["line"]) == (False, 12, "twelve")
+
+
+def test_kept_text_of_a_message_that_the_document_left_behind_is_passed_over() -> None:
+    view = RunView(RUN)
+    view.take(document(7))
+    view.take(text("m", 5, "lost its beginning"))
+    for frame in (text("n", 0, "an"), text("n", 2, "swer")):
+        view.take(frame)
+    view.take(document(7, text={"message_id": "n", "length": 2, "content": "an"}))
+    assert (view.message_id, view.text, view.stale) == ("n", "answer", False)
+
+
+def test_the_document_shows_the_text_so_far() -> None:
+    view = RunView(RUN)
+    view.take(document(7, text={"message_id": "m", "length": 2, "content": "on"}))
+    view.take(text("m", 2, "e 😀"))
+    assert text_of(view) == {"message_id": "m", "length": 6, "content": "one 😀"}
+    view.take(document(8, text={"message_id": "m", "length": 2, "content": "on"}))
+    assert text_of(view)["content"] == "one 😀"
+
+
+def test_server_fields_without_a_run_version_belong_to_the_one_that_is_known() -> None:
+    view = RunView(RUN)
+    view.take(document(7, run_version=3))
+    assert view.take(Event("run.server", {"run_id": "r", "cost": {"amount": "0.01"}}))
+    assert view.document["cost"] == {"amount": "0.01"}
+    assert not view.take(Event("run.server", {"run_id": "r", "run_version": 2, "cost": None}))

@@ -88,6 +88,9 @@ class _Removed:
 
 def _apply_one(target: Any, operation: Operation, done: Undo) -> str | None:
     """None where it was applied, else why not."""
+    kind = operation["op"]
+    if kind not in document.OPERATIONS or ("value" not in operation and kind != "remove"):
+        return "it is not whole, or another operation than those that are taken"
     parts = parts_of(operation["path"])
     if not parts:
         return "the path has to name something inside the document"
@@ -101,7 +104,6 @@ def _apply_one(target: Any, operation: Operation, done: Undo) -> str | None:
                 target = target[part]
         except (KeyError, IndexError, TypeError):
             return f"there is no {pointer(part)} on the way to it"
-    kind = operation["op"]
     if isinstance(target, dict):
         return _in_object(target, last, kind, operation, done)
     if isinstance(target, list):
