@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, RemoveMessage, ToolMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.types import Send
+from langgraph.types import Send, interrupt
 
 from dromos.agents.langgraph.adapter import LangGraphAgent
 from dromos.agents.langgraph.attempt_run import Plan
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.steering import has_open_call, next_nodes
-from dromos.domain.statuses import WhenBusy
+from dromos.domain.statuses import Verdict, WhenBusy
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.contract import Claimed, Policy
-from dromos.ports.agent import AgentInfo, Attempt, Drained, Failed, Finished, Outcome
+from dromos.ports.agent import AgentInfo, Attempt, Drained, Failed, Finished, Outcome, Parked
 from dromos.ports.store import Row, Store, Table
 from dromos.testing.waiting import within
 from tests.agents.kit import FunctionToolbox, LiveNotes, SystemClock, assistant
@@ -50,7 +50,7 @@ class Stage:
         self.world = World(store, policy)
         self.probe = DeadlyProbe()
         self.world.lifecycle = Lifecycle(store, Wakeups(), NewIds(), policy or Policy(), probe=self.probe)
-        self.agent = agent
+        self.agent, self.notes = agent, LiveNotes()
         self.drain = asyncio.Event()
 
     async def begin(self, text: str) -> str:
@@ -69,9 +69,10 @@ class Stage:
             claimed.run,
             claimed.input,
             self.world.lifecycle.recorder(fence),
-            LiveNotes(),
+            self.notes,
             self.drain,
             steer=self.world.lifecycle.steering(fence),
+            decisions=claimed.decisions,
         )
         return await self.agent.attempt(attempt)
 
@@ -183,18 +184,13 @@ async def test_a_message_that_comes_during_the_last_words_starts_the_next_run(st
     stage = Stage(store, assistant(store))
     talk = await stage.begin("!say word\n!silent 30")
     claimed = await stage.claim()
-    notes = LiveNotes()
-    fence = claimed.fence
-    lifecycle = stage.world.lifecycle
-    attempt = Attempt(claimed.run, claimed.input, lifecycle.recorder(fence), notes, stage.drain)
-    attempt.steer = lifecycle.steering(fence)
-    running = asyncio.create_task(stage.agent.attempt(attempt))
-    await within(10, notes.spoke.wait(), "its words")
+    running = asyncio.create_task(stage.attempt(claimed))
+    await within(10, stage.notes.spoke.wait(), "its words")
     await stage.steer(talk, "!say next")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    await lifecycle.end_attempt(fence, Finished(), None)
+    await stage.world.lifecycle.end_attempt(claimed.fence, Finished(), None)
     assert await stage.followups() == [("!say next", "applied", "queue")]
     assert await stage.run() == Finished()
     assert (await stage.said(talk))[-2:] == [("user", "!say next"), ("assistant", "next")]
@@ -331,7 +327,7 @@ class OwnSource:
         return self.graph
 
 
-def loop_graph(gate: Gate, **more: Any) -> Any:
+def loop_graph(gate: Callable[[Any], Awaitable[str]], **more: Any) -> Any:
     """think → act → think … → polish; `think` repeats the newest message once the tool was asked."""
 
     def think(state: MessagesState) -> dict[str, Any]:
@@ -374,6 +370,55 @@ async def test_a_graph_of_ones_own_reads_messages_before_the_node_that_was_seen_
         ("assistant", "I read turn left"),
     ]
     assert await stage.thread(talk) == await stage.said(talk)
+    await check_invariants(stage.world)
+
+
+async def test_a_message_sent_while_a_question_is_open_is_read_after_its_answer(store: Store) -> None:
+    async def ask(_: Any) -> str:
+        return f"they said {interrupt('sure?')}"
+
+    stage = Stage(store, LangGraphAgent(OwnSource(loop_graph(ask)), store, SystemClock()))
+    talk = await stage.begin("hello")
+    assert isinstance(await stage.run(), Parked)
+    followup = await stage.steer(talk, "turn left")
+    assert followup["when_busy"] == "steer"
+    (question,) = await stage.world.rows(Table.REQUESTS, status="open")
+    await stage.world.decide(question, Verdict.ANSWER, "yes")
+    assert await stage.run() == Finished()
+    assert await stage.said(talk) == [
+        ("user", "hello"),
+        ("assistant", ""),
+        ("tool", "they said yes"),
+        ("user", "turn left"),
+        ("assistant", "I read turn left"),
+    ]
+    assert await stage.thread(talk) == await stage.said(talk)
+    await check_invariants(stage.world)
+
+
+async def test_after_a_stop_behind_the_delivery_the_next_message_finds_a_thread_in_order(
+    store: Store,
+) -> None:
+    gate = Gate()
+    stage = Stage(store, assistant(store, FunctionToolbox(gate=gate)))
+    talk = await stage.begin("!call gate\n!say as planned")
+    claimed = await stage.claim()
+    running = asyncio.create_task(stage.attempt(claimed))
+    await within(10, gate.called.wait(), "the call")
+    await stage.steer(talk, "!say half\n!silent 30")
+    gate.open.set()
+    await within(10, stage.notes.spoke.wait(), "its words")
+    await stage.world.cancel(claimed.run.id)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await stage.world.lifecycle.end_stopped(claimed.fence, forced=False, unknown_calls=(), document=None)
+    await stage.world.post("!say all is well", talk)
+    assert await stage.run() == Finished()
+    assert [role for role, _ in await stage.thread(talk)] == [
+        *("user", "assistant", "tool", "user", "user", "assistant")
+    ]
+    assert (await stage.said(talk))[-1] == ("assistant", "all is well")
     await check_invariants(stage.world)
 
 
