@@ -10,7 +10,6 @@ import asyncio
 import json
 import sys
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -122,8 +121,7 @@ class Watcher:
                     return
         finally:
             incoming.cancel()
-            with suppress(asyncio.CancelledError, StopAsyncIteration):
-                await incoming
+            await asyncio.wait({incoming})  # not `await incoming`: a Ctrl-C at this moment must come through
 
     def _take(self, event: Event) -> None:
         data: Any = event.data
