@@ -55,7 +55,9 @@ describe("the lists", () => {
     expect(lists.needsYou.map((c) => c.title)).toEqual(["OLD", "A"]);
     expect(lists.running.map((r) => r.id)).toEqual(["r"]);
     expect(lists.rest.map((c) => c.id)).toEqual(["b"]);
-    expect(lists.unseen).toBe(2);
+    expect([lists.unseen, lists.changed]).toEqual([2, 2]);
+    lists.apply(event(6, "request.opened", "b", { request: request("q3", "b", 6) }));
+    expect([lists.unseen, lists.changed]).toEqual([2, 1]);
   });
 
   it("follow events: a question comes and goes, a run ends and calls, a look takes the mark away", async () => {

@@ -40,10 +40,10 @@ export class Lists {
       .filter((run) => isLive(run.status) && !this.asked[run.conversation_id])
       .sort((a, b) => compare(b.created_at, a.created_at)),
   );
-  rest = $derived.by(() => {
-    const above = new Set([...Object.keys(this.asked), ...this.running.map((run) => run.conversation_id)]);
-    return (this.only ?? this.conversations).filter((c) => !above.has(c.id));
-  });
+  #above = $derived(new Set([...Object.keys(this.asked), ...this.running.map((run) => run.conversation_id)]));
+  rest = $derived((this.only ?? this.conversations).filter((c) => !this.#above.has(c.id)));
+  /** How many of the rest have changed since the person looked; what stands above is seen to. */
+  changed = $derived(Math.max(0, this.unseen - [...this.#above].filter((id) => this.find(id)?.unseen).length));
   /** Whether the shown list has further pages. */
   further = $derived(this.only ? this.#moreOnly !== null : this.more !== null);
 
