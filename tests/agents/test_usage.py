@@ -47,9 +47,7 @@ async def test_each_call_has_its_usage_and_cost_and_the_run_their_sum(room):
         return "seen"
 
     watched = Watched(room, create_agent(ScriptedChatModel(), tools=[look]), PAID)
-    script = (
-        "!usage in=1000 out=50 cached=800 reasoning=30\n!call look\n!say end\n!usage in=2000 out=10 cached=2000"
-    )
+    script = "!usage in=1000 out=50 cached=800 reasoning=30\n!call look\n!say end\n!usage in=2000 out=10 cached=2000"
 
     assert await watched.run(script) == Finished()
 
@@ -122,9 +120,7 @@ async def test_tries_that_failed_are_counted_and_refusals_cost_nothing(room):
     await room.conversation()
     agent = assistant(room.store, policies=FAST, facts=PAID)
 
-    outcome, attempt = await talk(
-        room, agent, "!error 503 x2\n!say made it\n!usage in=100 out=10"
-    )
+    outcome, attempt = await talk(room, agent, "!error 503 x2\n!say made it\n!usage in=100 out=10")
 
     assert outcome == Finished()
     usage = attempt.live.values["/usage"]
@@ -201,7 +197,9 @@ async def lose_at_second_call(room: Any, watched: Watched) -> tuple[Any, dict[st
         while watched.shown["text"]["content"] != "word":
             await asyncio.sleep(0)
     saved = {**watched.shown}
-    fenced = await room.change(attempt.run, epoch=9)  # its last writes are refused, as a dead owner's never come
+    fenced = await room.change(
+        attempt.run, epoch=9
+    )  # its last writes are refused, as a dead owner's never come
     work.cancel()
     await asyncio.wait({work})
     return replace(attempt, run=fenced), saved
@@ -243,7 +241,12 @@ async def test_tokens_that_only_the_saved_document_knows_stay_counted_over_two_t
     """The owner died between the end of a call and the checkpoint that would have stored it."""
     await sqlite_room.conversation()
     graph = create_agent(ScriptedChatModel(), tools=[])
-    shown = {"kind": "model", "name": "openai:gpt-5", "summary": "x", "started_at": "2026-11-29T10:00:00.000000Z"}
+    shown = {
+        "kind": "model",
+        "name": "openai:gpt-5",
+        "summary": "x",
+        "started_at": "2026-11-29T10:00:00.000000Z",
+    }
     saved = {
         **empty_content(),
         "steps": [{**shown, "id": "lost-1", "status": "done", "ms": 5}],
