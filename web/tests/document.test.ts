@@ -26,9 +26,9 @@ describe("streamed text", () => {
   });
 
   test("asks for the document when a piece is missing", () => {
-    const run = done(live.text(start(), chunk(0, "abc")));
-    expect(live.text(run, chunk(5, "x"))).toBe("stale");
-    expect(live.text(run, chunk(4, "x", "other"))).toBe("stale");
+    const run = (): live.LiveRun => done(live.text(start(), chunk(0, "abc")));
+    expect(live.text(run(), chunk(5, "x"))).toBe("stale");
+    expect(live.text(run(), chunk(4, "x", "other"))).toBe("stale");
   });
 
   test("starts anew with a new message", () => {
@@ -90,6 +90,63 @@ describe("patches", () => {
     expect(run.document.status).toBe("completed");
     expect(run.document.text?.content).toBe("abcd");
     expect(run.version).toBe(12);
+  });
+});
+
+describe("a gap", () => {
+  const line = (base: number, version: number): live.PatchFrame =>
+    ({ run_id: "r", base_version: base, version, patch: [{ op: "add", path: "/line", value: String(version) }] });
+  const said = (offset: number, text: string, message_id = "m"): live.TextFrame => ({ run_id: "r", message_id, offset, text });
+  const fetched = (version: number, text: RunDocument["text"] = null) => ({ version, run_version: 3, document: document({ line: String(version), text }) });
+
+  test("asks once, and what arrives meanwhile is put in behind the document", () => {
+    const run = start();
+    expect(live.patch(run, line(11, 12))).toBe("stale");
+    expect(live.patch(run, line(12, 13))).toBe("same");
+    expect(live.text(run, said(0, "words"))).toBe("same");
+    const healed = live.snapshot(run, fetched(12));
+    expect(healed.version).toBe(13);
+    expect(healed.document.line).toBe("13");
+    expect(healed.document.text).toEqual({ message_id: "m", length: 5, content: "words" });
+    expect(live.waits(healed)).toBe(false);
+    expect(done(live.patch(healed, line(13, 14))).version).toBe(14);
+  });
+
+  test("within what was kept asks once more", () => {
+    const run = start();
+    live.patch(run, line(11, 12));
+    live.patch(run, line(14, 15));
+    const healed = live.snapshot(run, fetched(12));
+    expect(live.waits(healed)).toBe(true);
+    const whole = live.snapshot(healed, fetched(14));
+    expect(whole.version).toBe(15);
+    expect(live.waits(whole)).toBe(false);
+  });
+
+  test("keeps no text of messages that the document left behind", () => {
+    const run = start({ text: { message_id: "m", length: 1, content: "x" } });
+    expect(live.text(run, said(3, "lost"))).toBe("stale");
+    live.text(run, said(0, "an", "n"));
+    live.text(run, said(2, "swer", "n"));
+    const healed = live.snapshot(run, fetched(10, { message_id: "n", length: 2, content: "an" }));
+    expect(healed.document.text).toEqual({ message_id: "n", length: 6, content: "answer" });
+  });
+
+  test("that is never healed is asked for again, and does not grow for ever", () => {
+    const run = start();
+    let asked = 0;
+    for (let version = 11; version < 3000; version++) if (live.patch(run, line(version, version + 1)) === "stale") asked++;
+    expect(asked).toBeGreaterThan(1);
+    expect(asked).toBeLessThan(10);
+    expect(run.kept!.length).toBeLessThanOrEqual(513);
+    expect(live.snapshot(run, fetched(3000)).version).toBe(3000);
+  });
+
+  test("survives a change of the server part", () => {
+    const run = start();
+    live.patch(run, line(11, 12));
+    const changed = done(live.server(run, { run_id: "r", run_version: 4, status: "cancelling" }));
+    expect(live.snapshot(changed, fetched(11)).version).toBe(12);
   });
 });
 

@@ -1,21 +1,32 @@
 // One run's live document on this device: a snapshot, then what arrives after it. Pure.
 //
 // The content part moves by `version` (patches), the server part by `run_version`, the text by its length; the three
-// are independent. A frame that does not fit answers `stale`: the caller fetches the document again. A frame that
-// is older than what is here changes nothing.
+// are independent. A frame that does not fit answers `stale`: the caller fetches the document again, once; frames that
+// arrive meanwhile are kept and put in behind it. A frame that is older than what is here changes nothing.
 
 import { documentOf } from "../text/status";
 import type { DocumentAnswer, PatchOp, RunDocument, RunStatusPayload } from "../wire/types";
 import { applyPatch, PatchError } from "./patch";
 
-export interface LiveRun { version: number; document: RunDocument }
+export interface LiveRun {
+  version: number; document: RunDocument;
+  /** Frames behind a gap, while the document is fetched; the one thing here that is changed in place. */
+  kept?: Frame[];
+}
 
 export interface TextFrame { run_id: string; message_id: string; offset: number; text: string }
 export interface PatchFrame { run_id: string; base_version: number; version: number; patch: PatchOp[] }
+type Frame = TextFrame | PatchFrame;
 export type ServerPart = Partial<RunDocument> & { run_id: string; run_version: number };
 
 /** What a frame did: the next value, `same` where it brought nothing new, `stale` where the document must be fetched. */
 export type Outcome = LiveRun | "same" | "stale";
+
+/** Frames that are kept; after so many the document is asked for once more. */
+const MOST_KEPT = 512;
+
+/** Whether something is missing here that only a fetched document brings. */
+export const waits = (run: LiveRun): boolean => (run.kept?.length ?? 0) > 0;
 
 const SERVER_FIELDS = [
   "status", "reason", "error", "run_version", "created_at", "started_at", "finished_at", "attempt", "crashes",
@@ -30,10 +41,23 @@ export function snapshot(old: LiveRun | undefined, answer: DocumentAnswer): Live
   const server = fresh.run_version >= old.document.run_version ? fresh : old.document;
   const before = old.document.text;
   const ahead = before && fresh.text && before.message_id === fresh.text.message_id && before.length > fresh.text.length;
-  return {
+  let run: LiveRun = {
     version: Math.max(answer.version, old.version),
     document: { ...content, ...serverPart(server), text: ahead ? before : (fresh.text ?? null) },
   };
+  const kept = since(old.kept ?? [], run.document.text?.message_id ?? null);
+  for (const [at, frame] of kept.entries()) {
+    const outcome = put(run, frame);
+    if (outcome === "stale") return { ...run, kept: kept.slice(at) };
+    if (outcome !== "same") run = outcome;
+  }
+  return run;
+}
+
+/** The kept frames without the text of messages before the one that is shown. */
+function since(kept: Frame[], shown: string | null): Frame[] {
+  const first = kept.findIndex((frame) => "offset" in frame && frame.message_id === shown);
+  return first < 0 ? kept : kept.filter((frame, at) => at >= first || !("offset" in frame));
 }
 
 /** The whole server part as a `run.status` event carries it: the run, and what stands around it. */
@@ -44,10 +68,29 @@ export function serverPartOf({ run, requests, followups, owner }: RunStatusPaylo
 /** Puts a server part (whole or in part) over the document, unless it is older. */
 export function server(old: LiveRun, part: ServerPart): Outcome {
   if (part.run_version < old.document.run_version) return "same";
-  return { version: old.version, document: { ...old.document, ...serverPart(part) } };
+  return { ...old, document: { ...old.document, ...serverPart(part) } };
 }
 
-export function patch(old: LiveRun, frame: PatchFrame): Outcome {
+export const patch = (old: LiveRun, frame: PatchFrame): Outcome => step(old, frame);
+
+/** Appends streamed text. A new message starts at 0; a piece already here in part adds only what is new. */
+export const text = (old: LiveRun, frame: TextFrame): Outcome => step(old, frame);
+
+function step(old: LiveRun, frame: Frame): Outcome {
+  const behind = waits(old);
+  const outcome = behind ? "stale" : put(old, frame);
+  if (outcome !== "stale") return outcome;
+  const kept = (old.kept ??= []);
+  kept.push(frame);
+  if (!behind) return "stale";
+  if (kept.length <= MOST_KEPT) return "same";
+  kept.splice(1, kept.length - 2);
+  return "stale";
+}
+
+const put = (old: LiveRun, frame: Frame): Outcome => ("offset" in frame ? append(old, frame) : apply(old, frame));
+
+function apply(old: LiveRun, frame: PatchFrame): Outcome {
   if (frame.version <= old.version) return "same";
   if (frame.base_version !== old.version) return "stale";
   try {
@@ -58,19 +101,18 @@ export function patch(old: LiveRun, frame: PatchFrame): Outcome {
   }
 }
 
-/** Appends streamed text. A new message starts at 0; a piece already here in part adds only what is new. */
-export function text(old: LiveRun, frame: TextFrame): Outcome {
+function append(old: LiveRun, frame: TextFrame): Outcome {
   const before = old.document.text;
-  const put = (content: string): LiveRun => ({
+  const said = (content: string): LiveRun => ({
     version: old.version,
     document: { ...old.document, text: { message_id: frame.message_id, length: content.length, content } },
   });
-  if (!before || before.message_id !== frame.message_id) return frame.offset === 0 ? put(frame.text) : "stale";
+  if (!before || before.message_id !== frame.message_id) return frame.offset === 0 ? said(frame.text) : "stale";
   const have = before.content.length;
   if (frame.offset > have) return "stale";
   const known = have - frame.offset;
   if (known >= frame.text.length) return "same";
-  return put(before.content + frame.text.slice(known));
+  return said(before.content + frame.text.slice(known));
 }
 
 function serverPart(part: Partial<RunDocument>): Partial<RunDocument> {

@@ -350,6 +350,7 @@ class App extends Actions {
     if (outcome === "stale") return this.#fetch(run);
     const before = this.documents[run]?.document;
     this.documents = { ...this.documents, [run]: outcome };
+    if (live.waits(outcome)) this.#fetch(run);
     const after = outcome.document;
     // A step began or ended: the messages it left are rows without events, so they are read.
     if (isLive(after.status) && stepsOf(before) !== stepsOf(after)) this.#reread();
