@@ -7,7 +7,7 @@ import sys
 
 SERVER_ONLY = {
     *("pydantic", "fastapi", "starlette", "uvicorn", "sqlalchemy", "psycopg", "langgraph", "langchain_core"),
-    *("mcp", "structlog", "prometheus_client", "orjson"),
+    *("mcp", "structlog", "prometheus_client"),
 }
 ROOMS = {"client", "domain", "wire"}
 

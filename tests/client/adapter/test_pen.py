@@ -194,3 +194,19 @@ async def test_any_order_of_faults_and_competitors_ends_with_the_same_document(m
         assert home.content["usage"]["input"] == used
         assert [one["id"] for one in home.content["steps"]] == [step.id for step in steps]
         assert {one["id"] for one in home.steps} == {step.id for step in steps if step.status == "done"}
+
+
+async def test_it_is_told_when_the_agent_last_moved_also_where_nothing_else_is_to_be_told(home: Home) -> None:
+    async with pen_at(home) as pen:
+        await pen.read()
+        assert home.content["activity_at"] is None
+        pen.box.alive()
+        await pen.finish()
+        task = await kept(pen)
+        await pen.flush()
+        first = home.content["activity_at"]
+        assert first is not None
+        await pen.say("a")
+        await pen.flush()
+        assert home.content["activity_at"] == first, "once a second is enough"
+        task.cancel()

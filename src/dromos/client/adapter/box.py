@@ -235,6 +235,10 @@ class Box:
         begun = {"since": moment_text(self._now())} if table == "background" else {}
         self._put((table, entry_id), {"title": entry_id, "status": RunStatus.RUNNING.value, **begun, **given})
 
+    def alive(self) -> None:
+        """The agent moved, with nothing to show for it: a sign that it did not stall. Anything set says so too."""
+        self._on_change()
+
     # ── anything ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def set(self, path: str, value: Any) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dromos.domain import patches
 from dromos.domain.document import MAX_OPERATIONS, MAX_STEPS
 from dromos.domain.pointers import parts_of, pointer, same
 from dromos.domain.text import clean_json
@@ -107,8 +108,7 @@ def patch_for(known: Mapping[str, Any], edits: Edits) -> Patch:
         if operations and (len(operations) + len(made) > MAX_OPERATIONS or size + bytes_ > MOST_BYTES):
             left.put(path, value)
             continue
-        for operation in made:
-            _apply(document, operation)
+        patches.apply(document, made)
         operations += made
         of += [path] * len(made)
         size += bytes_
@@ -171,26 +171,6 @@ def _operation(op: str, path: Path, value: Any = None) -> Json:
     if op != "remove":
         made["value"] = value
     return made
-
-
-def _apply(document: Json, operation: Json) -> None:
-    """Carry out one of the operations made here; they always fit."""
-    *way, last = path_of(operation["path"])
-    target: Any = document
-    for part in way:
-        target = target[int(part)] if isinstance(target, list) else target[part]
-    value = copy.deepcopy(operation.get("value"))
-    if isinstance(target, list):
-        if operation["op"] == "remove":
-            del target[int(last)]
-        elif last == "-":
-            target.append(value)
-        else:
-            target[int(last)] = value
-    elif operation["op"] == "remove":
-        del target[last]
-    else:
-        target[last] = value
 
 
 def _within(outer: Any, rest: Path, value: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from dromos.client.adapter.box import Box
@@ -20,11 +21,14 @@ from dromos.client.connection import DELAYS
 from dromos.client.errors import ApiError, Conflict, ServerFault, ServerUnreachable
 from dromos.domain.document import EMPTY_CONTENT
 from dromos.domain.errors import LeaseLost
+from dromos.domain.text import moment_text
 
 log = logging.getLogger("dromos.adapter")
 Json = dict[str, Any]
 
 SECONDS_BETWEEN: Final = 0.25
+SECONDS_OF_ACTIVITY: Final = 1.0
+"""At most so often is told when the agent last moved."""
 MOST_REBASES: Final = 8
 """Conflicts in a row before the next patch waits its turn again."""
 MOST_UNSENT: Final = 256 * 1024
@@ -39,8 +43,6 @@ class Pen:
         self, calls: RunCalls, make_box: Callable[[Callable[[], None]], Box], new_id: Callable[[], str]
     ) -> None:
         self.version = 0
-        self.active = False
-        """Something was written since whoever asks set it to False."""
         self.box = make_box(self.touch)
         self.spoken = Spoken(new_id)
         self._calls = calls
@@ -49,7 +51,8 @@ class Pen:
         self._unsure = True  # the document has to be read before a patch can fit
         self._wanted = asyncio.Event()
         self._sending = asyncio.Lock()
-        self._next_at = 0.0
+        self._next_at = self._activity_at = 0.0
+        self._moved_at: datetime | None = None  # the agent moved then, and nobody was told
         self._failures = self._faults = 0
         self._mark = self._settled = 0
         self._moved = asyncio.Event()
@@ -61,7 +64,7 @@ class Pen:
     def touch(self) -> None:
         """There is something to send."""
         self._mark += 1
-        self.active = True
+        self._moved_at = self._calls.lease.server_now()
         self._wanted.set()
 
     async def say(self, text: str) -> None:
@@ -112,6 +115,11 @@ class Pen:
             self._move()
             raise
 
+    def follow(self, told: int, version: int) -> None:
+        """A renewal that told `told` moved the document on. A patch on its way is for the old one, and is made anew."""
+        if self.version == told:
+            self.version = version
+
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pending(self) -> bool:
@@ -142,6 +150,9 @@ class Pen:
             self._move()
 
     async def _send_patch(self) -> None:
+        if self._moved_at is not None and self._monotonic() >= self._activity_at:
+            self.box.edits.put(("activity_at",), moment_text(self._moved_at))
+            self._moved_at, self._activity_at = None, self._monotonic() + SECONDS_OF_ACTIVITY
         edits = self.box.edits.take()
         try:
             for _ in range(MOST_REBASES):

@@ -163,7 +163,7 @@ class AdapterRun:
         body = {key: value for key, value in fields.items() if value is not None}
         if interrupted:
             body["interrupted"] = True
-        self._pen.active = True
+        self._pen.touch()
         stored: Json = (await self._calls.post("messages", {"messages": [body]}))["messages"][0]
         return stored
 
@@ -315,17 +315,13 @@ class AdapterRun:
     async def _renew(self, *, steer: bool = False) -> None:
         async with self._renewing:
             self._hint.clear()
-            body: Json = {
-                "activity": self._pen.active,
-                "document_version": self._pen.version,
-                "steer": steer,
-            }
+            body: Json = {"steer": steer}
             if self._session_id is not None:
                 body["session_id"] = self._session_id
-            self._pen.active = False
             sent_at = self._lease.monotonic()
             answer = await self._calls.post("renew", body)
             self._lease.grant(sent_at=sent_at, seconds=answer["lease_s"], until=answer["lease_until"])
+            self._pen.follow(body["document_version"], answer["document_version"])
             self._steers += [Steer(one["id"], one["content"]) for one in answer["steer"]]
             stop = answer["stop"]
             if stop is not None and (self.stop is None or self.stop.is_local):
