@@ -195,3 +195,36 @@ async def test_a_server_whose_database_cannot_be_reached_does_not_start_and_says
     assert server.returncode == 1
     assert "start the database server" in server.logs() and "hidden" not in server.logs()
     assert not list(tmp_path.rglob("*.db"))
+
+
+@pytest.mark.slow(120)
+async def test_a_silent_worker_is_shown_with_the_time_of_its_takeover_and_then_taken_over(
+    postgres_url: str, tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    first = await stack.enter_async_context(serving(tmp_path, "a", postgres_url))
+    owner = await stack.enter_async_context(Person(first))
+    talk = await owner.conversation()
+    run_id = (await owner.say(talk, "!tokens 60 10"))["run"]["id"]
+    await owner.seen(lambda one: one.get("event") == "run.text", focus=talk)
+    second = await stack.enter_async_context(serving(tmp_path, "b", postgres_url))
+    reader = await stack.enter_async_context(Person(second))
+    first.stop()
+    try:
+        told = await reader.seen(lambda one: one.get("event") == "run.server", focus=talk, seconds=20)
+        assert "id" not in told
+        shown = told["data"]["owner"]
+        assert (told["data"]["run_id"], shown["kind"]) == (run_id, "worker")
+        assert shown["seen_at"] < shown["takeover_at"]
+        fetched = (await reader.ask("GET", f"/v1/runs/{run_id}/document"))["document"]["owner"]
+        assert fetched["takeover_at"] == shown["takeover_at"]
+        again = await reader.seen(
+            lambda one: (
+                one.get("event") == "run.status" and one["data"]["payload"]["run"]["reason"] == "reclaimed"
+            ),
+            seconds=30,
+        )
+        assert again["data"]["payload"]["run"]["crashes"] == 1
+        assert again["data"]["payload"]["document"]["owner"]["takeover_at"] is None
+    finally:
+        first.cont()
+    assert (await reader.end(run_id, seconds=60))["status"] == "completed"

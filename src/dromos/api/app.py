@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from dromos.api.feed import Feeds
 from dromos.api.lab import routes as lab
 from dromos.api.metrics import Counted, HttpMetrics
 from dromos.api.native import about, conversations, documents, overview, questions, runs, stream
+from dromos.api.silence import tell_of_silent_owners
 from dromos.api.snapshots import Documents
 from dromos.domain.errors import DromosError
 
@@ -38,9 +40,12 @@ def create_app(deps: Deps) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        silence = asyncio.create_task(tell_of_silent_owners(deps.lifecycle, deps.live, options.reread))
         try:
             yield
         finally:
+            silence.cancel()
+            await asyncio.gather(silence, return_exceptions=True)
             await feeds.aclose()
             await shown.aclose()
 

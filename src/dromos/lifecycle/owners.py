@@ -9,17 +9,20 @@ found. That lease counts from the run's last renewal, or from when a server was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from dromos.domain.runs import Run
-from dromos.domain.statuses import OwnerKind
+from dromos.domain.statuses import OWNED, OwnerKind
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Policy
 from dromos.ports.store import In, Ne, ReadTx, Row, Table
 from dromos.ports.wakeup import WORK
 from dromos.wire.shapes import moment
+
+SILENT_PART = 2 / 3
+"""Part of an owner's time after which it is shown as silent; it renews at each third."""
 
 
 def register_owner(change: Change, owner_id: str, kind: str, host: str, pid: int, ttl: float | None) -> None:
@@ -76,9 +79,10 @@ def sessions_until(tx: ReadTx, policy: Policy) -> datetime | None:
 
 
 def owners_json(tx: ReadTx, policy: Policy, runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
-    """By run: who has it, when that one was last seen, and when it is taken over if nothing more is heard.
+    """By run: who has it, when that one was last seen, and, once it is silent, when it is taken over.
 
-    Times by the database's clock, as texts; None where the data folder's lock is the proof of life.
+    Silent is who let two thirds of its time pass. Times by the database's clock, as texts; `seen_at` None where the
+    data folder's lock is the proof of life.
     """
     owned = [run for run in runs if run.owner_id is not None]
     workers = sorted({str(run.owner_id) for run in owned if run.owner_kind is not OwnerKind.ADAPTER})
@@ -92,8 +96,23 @@ def owners_json(tx: ReadTx, policy: Policy, runs: Iterable[Run]) -> dict[str, di
         else:
             lease = leases.get(str(run.owner_id), {})
             seen, until = lease.get("renewed_at"), lease.get("lease_until")
-        out[run.id] = {"kind": run.owner_kind, "seen_at": moment(seen), "takeover_at": moment(until)}
+        silent = seen is not None and until is not None and tx.now() - seen > (until - seen) * SILENT_PART
+        takeover = moment(until) if silent else None
+        out[run.id] = {"kind": run.owner_kind, "seen_at": moment(seen), "takeover_at": takeover}
     return out
+
+
+def silent_owners(
+    tx: ReadTx, policy: Policy, conversation_ids: Sequence[str]
+) -> dict[str, tuple[Run, dict[str, Any]]]:
+    """By conversation: its run that has an owner, and the owner as `owners_json` tells it, where that is silent."""
+    runs = tx.find_runs({"conversation_id": In(conversation_ids), "status": In(tuple(OWNED))})
+    told = owners_json(tx, policy, runs)
+    return {
+        run.conversation_id: (run, told[run.id])
+        for run in runs
+        if run.id in told and told[run.id]["takeover_at"] is not None
+    }
 
 
 def has_live_owner(tx: ReadTx, policy: Policy, run: Run) -> bool:

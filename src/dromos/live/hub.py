@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from dromos.live.channel import Channel, Subscription
 from dromos.live.mirror import Mirror
 from dromos.live.pen import Pen
-from dromos.ports.live import DocumentSnapshot, Patched
+from dromos.ports.live import DocumentSnapshot, Frame, Patched
 from dromos.ports.wakeup import Wakeup, document_topic
 
 
@@ -90,6 +92,15 @@ class LiveHub:
 
     def watched(self, conversation_id: str) -> bool:
         return conversation_id in self._channels
+
+    def focused(self) -> list[str]:
+        return list(self._channels)
+
+    def server(self, conversation_id: str, run_id: str, fields: Mapping[str, Any]) -> None:
+        channel = self._channels.get(conversation_id)
+        if channel is not None:
+            data = orjson.dumps({"run_id": run_id, **fields})
+            channel.publish(Frame.of("run.server", data, run_id))
 
     # --- inside
     def _saved(self, conversation_id: str) -> None:

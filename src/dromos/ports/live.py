@@ -155,6 +155,14 @@ class LiveDocuments(Protocol):
         """`on_frame()` is called (on the event loop) when frames became available, or a document was opened."""
         ...
 
+    def focused(self) -> list[str]:
+        """The conversations that somebody reads here."""
+        ...
+
+    def server(self, conversation_id: str, run_id: str, fields: Mapping[str, Any]) -> None:
+        """Tell readers of this process server fields that change without an event (`run.server`), as the rows say."""
+        ...
+
     def relay(self, patched: Patched) -> None:
         """Tell readers of this process what an owner outside of it changed. After the commit."""
         ...
