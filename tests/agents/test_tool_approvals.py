@@ -99,6 +99,7 @@ async def test_each_gated_call_is_asked_for_with_its_arguments_and_decided_on_it
     assert "not him" in told and "sent to ann" in told
 
 
+@pytest.mark.case("P38")
 async def test_a_call_may_be_answered_in_the_middlewares_own_words(store: Store) -> None:
     office = Office(store, "per_call", count=3)
     ann, bob, joe = await office.asked()
@@ -110,9 +111,9 @@ async def test_a_call_may_be_answered_in_the_middlewares_own_words(store: Store)
     with pytest.raises(Invalid):
         await office.decide(ann, ANSWER, {"type": "shred"})
     edited = {"name": "send", "args": {"to": "anna", "copies": 2}}
-    await office.decide(ann, ANSWER, {"type": "edit", "edited_action": edited})
-    await office.decide(bob, ANSWER, {"type": "respond", "message": "I told him myself"})
     await office.decide(joe, APPROVE)
+    await office.decide(bob, ANSWER, {"type": "respond", "message": "I told him myself"})
+    await office.decide(ann, ANSWER, {"type": "edit", "edited_action": edited})
     told = await office.end()
     assert sorted(office.sent) == [("anna", 2), ("joe", 1)]
     assert "I told him myself" in told

@@ -202,6 +202,7 @@ async def test_a_decision_with_a_key_is_answered_alike_to_each_repeat(world: Wor
     assert [row["answer"] for row in stored] == ['["decided","queued"]']
 
 
+@pytest.mark.case("P46")
 async def test_a_question_is_answerable_for_days_and_lists_page_over_all_conversations(world: World) -> None:
     asked = [(await parked(world, WHICH))[0] for _ in range(5)]
     long_ago = asked[0]["opened_at"] - timedelta(days=7)
@@ -244,6 +245,7 @@ async def test_an_answer_is_too_late_from_its_moment_on_also_before_the_sweep(wo
     await check_invariants(world)
 
 
+@pytest.mark.case("P46")
 @pytest.mark.parametrize(
     ("asked", "policy", "default", "decision"),
     [
