@@ -11,7 +11,7 @@ import orjson
 
 from dromos.api.adapter import encode
 from dromos.domain.runs import Run
-from dromos.lifecycle.adapters import ClaimAsk, End, SessionClaim
+from dromos.lifecycle.adapters import ClaimAsk, End, SessionClaim, SignOfLife
 from dromos.lifecycle.contract import Answer, IdempotencyKey
 from dromos.lifecycle.tokens import ClaimKey
 from dromos.ports.store import Table, Tx
@@ -55,11 +55,9 @@ class Session:
         assert claim.run.id == posted.run.id
         return claim
 
-    async def renew(
-        self, claim: SessionClaim, *, key: str | None = None, session_id: str | None = None
-    ) -> Json:
-        answer = await self.outside.renew(
-            claim.run.id, claim.token, session_id, encode.renewed, _key("renew", key)
+    async def renew(self, claim: SessionClaim, *, key: str | None = None, **sign: Any) -> Json:
+        answer, _ = await self.outside.renew(
+            claim.run.id, claim.token, SignOfLife(**sign), encode.renewed, _key("renew", key)
         )
         return _read(answer)
 

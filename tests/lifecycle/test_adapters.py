@@ -347,6 +347,25 @@ async def test_one_server_of_several_that_starts_anew_gives_nobody_more_time(wor
     assert (await world.run(claim.run.id)).status is RunStatus.QUEUED
 
 
+async def test_a_sign_that_the_agent_moved_shows_in_the_document_at_the_version_the_adapter_knows(
+    world: World,
+) -> None:
+    session = Session(world)
+    claim = await session.begin()
+    first = (await session.renew(claim))["document_version"]
+    assert first >> 32 == claim.run.epoch
+    assert (await session.renew(claim))["document_version"] == first, "nothing moved"
+    moved = await session.renew(claim, activity=True, document_version=first)
+    assert moved["document_version"] == first + 1
+    run, _, saved = await world.lifecycle.document(USER, claim.run.id)
+    assert saved is not None
+    assert (saved["version"], run.document_version) == (first + 1, first + 1)
+    assert saved["content"]["activity_at"] is not None
+    stale = await session.renew(claim, activity=True, document_version=first)
+    assert stale["document_version"] == first + 1, "its own patch is on its way"
+    assert run.version == claim.run.version, "no device is told a new version of the run"
+
+
 # --- ending
 
 

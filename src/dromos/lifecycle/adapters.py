@@ -8,7 +8,7 @@ goes on with an ended one is told the agent's own session instead of an input.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,13 +19,14 @@ from dromos.domain.requests import decision_json
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import OwnerKind, RequestKind, RequestStatus, RunStatus, Verdict
 from dromos.domain.text import clean_text, first_line
-from dromos.lifecycle import finish, owners, reports, requests, tokens
+from dromos.lifecycle import finish, owners, patching, reports, requests, tokens
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.documents import note_delivered
 from dromos.lifecycle.followups import deliver_steers
 from dromos.lifecycle.tokens import ClaimKey
 from dromos.lifecycle.transition import transition
 from dromos.ports.agent import Decided, Failed, Finished
+from dromos.ports.live import Patched
 from dromos.ports.store import NOT_NULL, Gt, In, Le, Lt, ReadTx, Row, Table
 from dromos.wire.shapes import run_json
 
@@ -67,14 +68,29 @@ class SessionClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """What an adapter says when it renews; see `wire.adapter.RenewRun`."""
+
+    activity: bool = False
+    document_version: int | None = None
+    session_id: str | None = None
+    steer: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a sign of life brings back. `stop_in`: seconds until a stop is forced; None where none was accepted."""
+    """What a sign of life brings back. `stop_in`: seconds until a stop is forced; None where none was accepted.
+
+    `patched` is the change of the document that says that the agent moved, for its readers.
+    """
 
     run: Run
     lease_until: datetime
     lease_s: float
-    stop_in: float | None
-    steer: list[Row]
+    document_version: int
+    stop_in: float | None = None
+    steer: Sequence[Row] = ()
+    patched: Patched | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,21 +204,24 @@ def _sign_of_life(change: Change, run: Run) -> datetime:
     return change.now + timedelta(seconds=change.policy.adapter_grace)
 
 
-def renew(
-    change: Change, conversation: Conversation, run: Run, session_id: str | None, *, steer: bool = True
-) -> Renewal:
-    """The run is alive until `lease_until`; a stop is told, and with `steer` what came to steer by."""
-    lease_until, lease_s = _sign_of_life(change, run), change.policy.adapter_grace
-    if session_id is not None and session_id != run.session_id:
-        change.tx.change(Table.RUNS, {"id": run.id}, {"session_id": clean_text(session_id)})
+def renew(change: Change, conversation: Conversation, run: Run, sign: SignOfLife) -> Renewal:
+    """The run is alive until `lease_until`; a stop is told, or what came to steer by."""
+    lease_until = _sign_of_life(change, run)
+    if sign.session_id is not None and sign.session_id != run.session_id:
+        change.tx.change(Table.RUNS, {"id": run.id}, {"session_id": clean_text(sign.session_id)})
+    patched: Patched | None = None
+    if sign.activity:
+        version, patched = patching.note_activity(change, run, sign.document_version)
+    else:
+        version = patching.version_of(change, run)
+    told = Renewal(run, lease_until, change.policy.adapter_grace, version, patched=patched)
     if run.status is RunStatus.CANCELLING and run.stop is not None:
-        run = note_delivered(change.tx, run)
-        passed = (change.now - run.stop.accepted_at).total_seconds() if run.stop else 0.0
-        return Renewal(run, lease_until, lease_s, max(0.0, change.policy.stop_deadline - passed), [])
-    given: list[Row] = []
-    if steer and not reports.has_open_calls(change.tx, run):
-        given = deliver_steers(change, conversation, run)
-    return Renewal(run, lease_until, lease_s, None, given)
+        passed = (change.now - run.stop.accepted_at).total_seconds()
+        left = max(0.0, change.policy.stop_deadline - passed)
+        return replace(told, run=note_delivered(change.tx, run), stop_in=left)
+    if sign.steer and not reports.has_open_calls(change.tx, run):
+        return replace(told, steer=deliver_steers(change, conversation, run))
+    return told
 
 
 # --- parking and ending

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from dromos.domain.errors import Duplicate, OwnershipLost, RunNotActive
 from dromos.domain.runs import Run
 from dromos.lifecycle import adapters, patching, reports, tokens
-from dromos.lifecycle.adapters import ClaimAsk, End, Renewal, SessionClaim
+from dromos.lifecycle.adapters import ClaimAsk, End, Renewal, SessionClaim, SignOfLife
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.contract import Answer, Encode, IdempotencyKey
 from dromos.lifecycle.idempotency import answered
@@ -66,20 +66,26 @@ class Outside:
         self,
         run_id: str,
         token: str | None,
-        session_id: str | None,
+        sign: SignOfLife,
         encode: Encode,
         key: IdempotencyKey | None,
-        *,
-        steer: bool = True,
-    ) -> Answer:
-        """`encode` gets a `Renewal`. Only an answer with messages to steer by is stored: nothing else would be lost."""
+    ) -> tuple[Answer, Patched | None]:
+        """`encode` gets a `Renewal`. Only an answer with messages to steer by is stored: nothing else would be lost.
+
+        Beside the answer: how the document changed, for its readers.
+        """
+        patched: Patched | None = None
 
         def effect(change: Change, conversation: Conversation, run: Run) -> Renewal:
-            return adapters.renew(change, conversation, run, session_id, steer=steer)
+            nonlocal patched
+            renewal = adapters.renew(change, conversation, run, sign)
+            patched = renewal.patched
+            return renewal
 
-        return await self._for(
+        answer = await self._for(
             "renew", run_id, token, effect, encode, key, keep=lambda told: bool(told.steer)
         )
+        return answer, None if answer.replayed else patched
 
     async def end(
         self, run_id: str, token: str | None, end: End, encode: Encode, key: IdempotencyKey | None

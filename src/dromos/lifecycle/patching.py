@@ -15,7 +15,7 @@ from dromos.domain.document import MAX_TEXT
 from dromos.domain.errors import Fault, Invalid, VersionConflict
 from dromos.domain.limits import TOO_LARGE
 from dromos.domain.runs import Run
-from dromos.domain.text import clean_text, utf16_length
+from dromos.domain.text import clean_text, moment_text, utf16_length
 from dromos.lifecycle import tokens
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.documents import keep_document, standing
@@ -70,6 +70,27 @@ def patch_document(change: Change, run_id: str, token: str | None, ask: PatchAsk
     keep_document(change.tx, run, DocumentSnapshot(run.id, after, content))
     change.wake_elsewhere(document_topic(run.conversation_id))
     return Patched(run.id, run.conversation_id, version, after, operations, text, content)
+
+
+def note_activity(change: Change, run: Run, known: int | None) -> tuple[int, Patched | None]:
+    """The agent moved, with nothing to show for it: `/activity_at` is now. Returns the document's version after that.
+
+    Left alone where the owner knows another version than `known`: a patch of its own is on its way, and shows as much.
+    """
+    saved = change.tx.first(Table.RUN_DOCUMENTS, {"run_id": run.id})
+    version, content = standing(run, saved)
+    if known is not None and known != version:
+        return version, None
+    content["activity_at"] = moment_text(change.now)
+    moved = {"op": "replace", "path": "/activity_at", "value": content["activity_at"]}
+    keep_document(change.tx, run, DocumentSnapshot(run.id, version + 1, content))
+    change.wake_elsewhere(document_topic(run.conversation_id))
+    return version + 1, Patched(run.id, run.conversation_id, version, version + 1, [moved], None, content)
+
+
+def version_of(change: Change, run: Run) -> int:
+    """The version of the run's document as it stands."""
+    return standing(run, change.tx.first(Table.RUN_DOCUMENTS, {"run_id": run.id}))[0]
 
 
 def _conflict(change: Change, run: Run, version: int, content: dict[str, Any], what: str) -> VersionConflict:

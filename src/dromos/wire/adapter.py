@@ -82,9 +82,13 @@ class RenewRun(Strict):
     """A sign of life for one run; brings what the adapter has to know."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"activity": True}]})
-    activity: StrictBool | None = Field(None, description="The agent itself moved since the last renewal.")
+    activity: StrictBool | None = Field(
+        None,
+        description="The agent itself moved since the last renewal: the document's `activity_at` is now.",
+    )
     document_version: Annotated[StrictInt, Field(ge=0, lt=2**63)] | None = Field(
-        None, description="The version of the run's document the adapter has."
+        None,
+        description="The document's version as the adapter has it; at another one `activity` changes nothing.",
     )
     session_id: ItemId | None = Field(
         None, description="The agent's own session, as soon as it is known: a takeover is told it."
@@ -331,6 +335,9 @@ class Renewed(Shape):
 
     lease_until: str
     lease_s: float
+    document_version: int = Field(
+        description="Of the run's document now: the next patch is made for this one."
+    )
     stop: StopOrder | None
     steer: list[SteerMessage]
 
@@ -377,6 +384,7 @@ ADAPTER_EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     Renewed: {
         "lease_until": _LEASE_UNTIL,
         "lease_s": 30.0,
+        "document_version": (1 << 32) + 4,
         "stop": {"cause": "cancel_requested", "by": "user", "deadline_s": 14.2},
         "steer": [],
     },

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from dromos.api import requests
 from dromos.api.door import Door
 from dromos.domain.errors import Fault, Invalid
-from dromos.lifecycle.adapters import ClaimAsk, End
+from dromos.lifecycle.adapters import ClaimAsk, End, SignOfLife
 from dromos.lifecycle.contract import IdempotencyKey
 from dromos.lifecycle.tokens import ClaimKey
 from dromos.wire import adapter
@@ -60,9 +60,10 @@ def _check_remote(door: Door, names: list[str]) -> None:
         )
 
 
-async def renewal(request: Request) -> tuple[adapter.RenewRun, IdempotencyKey | None]:
+async def renewal(request: Request) -> tuple[SignOfLife, IdempotencyKey | None]:
     body, raw = await requests.body(request, adapter.RenewRun, optional=True)
-    return body, requests.idempotency_key(request, raw)
+    sign = SignOfLife(bool(body.activity), body.document_version, body.session_id, body.steer)
+    return sign, requests.idempotency_key(request, raw)
 
 
 async def end(request: Request) -> tuple[End, IdempotencyKey | None]:

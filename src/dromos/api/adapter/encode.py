@@ -49,7 +49,7 @@ def renewed(told: Renewal) -> tuple[int, str]:
         stop = {"cause": told.run.stop.cause, "by": told.run.stop.by, "deadline_s": round(told.stop_in, 3)}
     steer = [{"id": row["id"], "content": row["content"]} for row in told.steer]
     lease = {"lease_until": shapes.moment(told.lease_until), "lease_s": told.lease_s}
-    return _ok({**lease, "stop": stop, "steer": steer})
+    return _ok({**lease, "document_version": told.document_version, "stop": stop, "steer": steer})
 
 
 def ended(run: Run) -> tuple[int, str]:

@@ -48,12 +48,14 @@ async def claim(request: Request) -> Response:
 )
 async def renew(request: Request) -> Response:
     run_id = decode.run_id(request)
-    body, key = await _read(request, run_id, decode.renewal)
-    return encode.stored(
-        await door_of(request).lifecycle.outside.renew(
-            run_id, decode.token(request), body.session_id, encode.renewed, key, steer=body.steer
-        )
+    sign, key = await _read(request, run_id, decode.renewal)
+    door = door_of(request)
+    answer, patched = await door.lifecycle.outside.renew(
+        run_id, decode.token(request), sign, encode.renewed, key
     )
+    if patched is not None:
+        door.deps.live.relay(patched)
+    return encode.stored(answer)
 
 
 @router.post(

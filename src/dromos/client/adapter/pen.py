@@ -115,11 +115,6 @@ class Pen:
             self._move()
             raise
 
-    def follow(self, told: int, version: int) -> None:
-        """A renewal that told `told` moved the document on. A patch on its way is for the old one, and is made anew."""
-        if self.version == told:
-            self.version = version
-
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pending(self) -> bool:

@@ -321,7 +321,6 @@ class AdapterRun:
             sent_at = self._lease.monotonic()
             answer = await self._calls.post("renew", body)
             self._lease.grant(sent_at=sent_at, seconds=answer["lease_s"], until=answer["lease_until"])
-            self._pen.follow(body["document_version"], answer["document_version"])
             self._steers += [Steer(one["id"], one["content"]) for one in answer["steer"]]
             stop = answer["stop"]
             if stop is not None and (self.stop is None or self.stop.is_local):
