@@ -90,7 +90,9 @@ async def test_a_message_while_a_run_is_live_waits_and_starts_the_next_run(serve
     assert (waits.message.id, waits.message.content) == (None, "say after")
     assert waits.followup.status == "waiting"
     read = (await served.http.get(f"/v1/followups/{waits.followup.id}")).json()
-    assert read == answer.json()["followup"]
+    revisions = answers.FollowupRead.model_validate(read).revisions
+    assert [(one.num, one.content, one.author_id) for one in revisions] == [(1, "say after", "local")]
+    assert {name: read[name] for name in read if name != "revisions"} == answer.json()["followup"]
     async with served.listen(after=0) as stream:
         served.puppet.gate("g").set()
         await stream.status("completed", first["run"]["id"])
@@ -120,6 +122,10 @@ async def test_a_waiting_message_can_be_edited_and_removed(served: Serving) -> N
     assert (edited.status_code, edited.json()["content"]) == (200, "say y")
     stale = await served.http.patch(path, json={"version": followup["version"], "content": "say z"})
     assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+    texts = [one["content"] for one in (await served.http.get(path)).json()["revisions"]]
+    assert texts == ["say x", "say y"]
+    sent = await served.http.post(f"{path}/send", json={"version": followup["version"]})
+    assert (sent.status_code, sent.json()["followup"]["version"]) == (409, edited.json()["version"])
     removed = await served.http.delete(path, params={"version": edited.json()["version"]})
     assert (removed.status_code, removed.json()["status"]) == (200, "discarded")
 

@@ -52,10 +52,17 @@ async def idle(person: Person, conversation: str) -> Json:
     """The conversation once no run of it is live."""
     while True:
         view = await read(person, conversation)
-        live = [run["id"] for run in view["runs"] if run["finished_at"] is None]
+        live = {run["id"] for run in view["runs"] if run["finished_at"] is None}
         if not live:
             return view
-        await person.end(live[0])
+
+        def ended(one: Json, live: set[str] = live) -> bool:
+            data = one.get("data") or {}
+            if one.get("event") != "run.status" or data["run_id"] not in live:
+                return False
+            return data["payload"]["run"]["finished_at"] is not None
+
+        await person.seen(ended, after=view["seq"], seconds=30)
 
 
 async def users(person: Person, conversation: str) -> list[str]:
