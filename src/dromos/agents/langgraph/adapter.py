@@ -26,9 +26,11 @@ from dromos.agents.langgraph.message_rows import role_of
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
 from dromos.agents.langgraph.observer import Observer
 from dromos.agents.langgraph.steering import Entrance
+from dromos.domain.backend import refusal
 from dromos.domain.cost import Spent, Tokens, money
 from dromos.domain.errors import DromosError, Unavailable
 from dromos.domain.pointers import pointer
+from dromos.domain.reasons import ErrorCode
 from dromos.domain.runs import Run
 from dromos.ports.agent import AgentInfo, Attempt, CheckpointSummary, Failed, InputMessage, Outcome
 from dromos.ports.clock import Clock
@@ -93,6 +95,8 @@ class LangGraphAgent:
         except Exception as error:
             failure = classify(error, now=self._clock.now())
             return Failed(failure.code, failure.message)
+        if plan.model_name and (refused := refusal(run.backend_policy, plan.model_name)) is not None:
+            return Failed(ErrorCode.CONFIG_INVALID, refused)
         earlier = await self._take_up(attempt)
         observer = Observer(
             replace(run, usage=earlier.usage),

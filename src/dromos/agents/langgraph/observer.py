@@ -2,7 +2,8 @@
 
 It listens to LangChain's callbacks (model and tool calls, wherever in the graph they happen) and to LangGraph's task
 and custom events, and translates them; what the box says about them is decided in `reporting`. Everything here is a
-report: nothing it does can fail or delay the run, but for one check that a stream was complete. Records of steps are
+report: nothing it does can fail or delay the run, but for two checks: that a stream was complete, and that the run may
+use a model at all. Records of steps are
 handed to the checkpointer, which stores them with the checkpoint that ends the step.
 
 Synchronous nodes and tools call back on threads of their own; what they tell is carried to the event loop's.
@@ -23,11 +24,13 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langgraph.errors import GraphBubbleUp
 
-from dromos.agents.langgraph.failures import UnfinishedAnswer, safe_text
+from dromos.agents.langgraph.failures import ModelFault, UnfinishedAnswer, safe_text
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
 from dromos.agents.langgraph.reporting.report import Report
 from dromos.agents.langgraph.reporting.told import event_in
+from dromos.domain.backend import refusal
 from dromos.domain.cost import Spent
+from dromos.domain.reasons import ErrorCode
 from dromos.domain.runs import Run
 from dromos.ports.clock import Clock
 from dromos.ports.live import LiveRun
@@ -77,6 +80,8 @@ class Observer(BaseCallbackHandler):
             meter=meter,
         )
         self.records = self.report.records
+        chosen = expected is not None and expected.name  # then it was looked at already
+        self._policy = {} if chosen else run.backend_policy
         self._loop, self._thread = asyncio.get_running_loop(), get_ident()
         self._providers: dict[UUID, str] = {}  # of the calls under way
         self._over = False
@@ -105,8 +110,17 @@ class Observer(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         facts = metadata or {}
+        if self._policy:
+            self._obey(facts)
         self._providers[run_id] = str(facts.get("ls_provider", ""))
         self._on_loop(self.report.model_began, run_id, parent_run_id, facts, serialized)
+
+    def _obey(self, facts: Mapping[str, Any]) -> None:
+        """A graph of a person's own chooses its models itself: each is looked at before it is asked."""
+        provider, model = facts.get("ls_provider"), facts.get("ls_model_name")
+        named = f"{provider}:{model}" if provider and model else model
+        if (refused := refusal(self._policy, named)) is not None:
+            raise ModelFault(ErrorCode.CONFIG_INVALID, refused)
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any) -> None:
         if isinstance(chunk, ChatGenerationChunk):
