@@ -159,11 +159,12 @@ class CheckpointPlan:
         """Add rows of the history to the end of the conversation's list; returns how many."""
         self.entered = bool(messages)
         if messages:
-            ranges = placement.messages[ROOT_CHANNEL]
+            ranges = [list(part) for part in placement.messages[ROOT_CHANNEL]]
             for seq in steering.enter(
                 tx, self.thread_id, messages, _next_seq(tx, self.thread_id, "", ROOT_CHANNEL)
             ):
                 extend(ranges, seq)
+            placement.messages[ROOT_CHANNEL] = ranges
             where = {"id": self.thread_id}
             tx.change(Table.CONVERSATIONS, where, {"message_count": _length(ranges)})
         return len(messages)
