@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dromos.agents.langgraph.adapter import LangGraphAgent
@@ -45,6 +45,17 @@ class Watched:
         self._room = room
         self.agent = LangGraphAgent(OwnGraph(graph, **plan), room.store, SystemClock(), meter, facts)
         self.told: list[tuple[str, Any]] = []
+        self._moved = asyncio.Event()
+
+    async def until(
+        self, holds: Callable[[Watched], bool], work: asyncio.Task[Any], seconds: float = 10
+    ) -> None:
+        """Return once `holds(self)`; fails where the attempt `work` is over before, or in so many seconds."""
+        async with asyncio.timeout(seconds):
+            while not holds(self):
+                assert not work.done(), work.result()
+                self._moved.clear()
+                await self._moved.wait()
 
     async def begin(self, text: str, content: Mapping[str, Any] | None = None, **changes: Any) -> Attempt:
         """The attempt, not yet carried out."""
@@ -56,11 +67,15 @@ class Watched:
         self, run: Run, recorder: Any, given: Any, content: Mapping[str, Any] | None = None
     ) -> Attempt:
         pen = LiveHub().open(run.id, run.conversation_id, run.epoch, content or empty_content())
-        self.pen: LiveRun = _Noting(pen, self.told)
+        self.pen: LiveRun = _Noting(pen, self._note)
         return Attempt(run, given, recorder, self.pen, asyncio.Event())
 
     async def run(self, text: str, **changes: Any) -> Outcome:
         return await self.agent.attempt(await self.begin(text, **changes))
+
+    def _note(self, path: str, value: Any) -> None:
+        self.told.append((path, value))
+        self._moved.set()
 
     @property
     def shown(self) -> Mapping[str, Any]:
@@ -73,22 +88,26 @@ class Watched:
 
 
 class _Noting:
-    """A pen that also notes what it is told."""
+    """A pen that passes on what it is told, once it is written."""
 
-    def __init__(self, pen: LiveRun, told: list[tuple[str, Any]]) -> None:
-        self._pen, self._told = pen, told
+    def __init__(self, pen: LiveRun, note: Callable[[str, Any], None]) -> None:
+        self._pen, self._note = pen, note
 
     def set(self, path: str, value: Any) -> None:
-        self._told.append((path, value))
         self._pen.set(path, value)
+        self._note(path, value)
+
+    def step(self, step: Mapping[str, Any]) -> None:
+        self._pen.step(step)
+        self._note("step", step)
 
     def text(self, message_id: str, text: str) -> None:
-        self._told.append((f"text {message_id}", text))
         self._pen.text(message_id, text)
+        self._note(f"text {message_id}", text)
 
     def server(self, fields: Mapping[str, Any]) -> None:
-        self._told.append(("server", dict(fields)))
         self._pen.server(fields)
+        self._note("server", dict(fields))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pen, name)

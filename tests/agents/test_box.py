@@ -121,6 +121,10 @@ async def test_parallel_tools_and_text_in_any_order_leave_the_same_document(sqli
     assert current[-1] is None
 
 
+def now(watched: Watched) -> list[Any]:
+    return watched.values("/current")
+
+
 async def test_of_several_tools_the_oldest_is_shown_and_then_the_next(room):
     await room.conversation()
     gates = {name: asyncio.Event() for name in ("slow", "slower")}
@@ -142,18 +146,12 @@ async def test_of_several_tools_the_oldest_is_shown_and_then_the_next(room):
     watched = Watched(room, agent)
     attempt = await watched.begin("!call slow\n!call slower\n!say done")
     work = asyncio.create_task(watched.agent.attempt(attempt))
+    await watched.until(lambda seen: any(value and value["name"] == "slower" for value in now(seen)), work)
+    gates["slower"].set()
     async with asyncio.timeout(10):
-        while not any(value and value["name"] == "slower" for value in watched.values("/current")):
-            assert not work.done(), work.result()
-            await asyncio.sleep(0)
-        gates["slower"].set()
         assert await work == Finished()
 
-    tools = [
-        (value["name"], value["summary"])
-        for value in watched.values("/current")
-        if value and value["kind"] == "tool"
-    ]
+    tools = [(value["name"], value["summary"]) for value in now(watched) if value and value["kind"] == "tool"]
     assert tools == [("slow", "{}"), ("slow", "{} (+1 more)"), ("slower", "{}")]
     assert watched.shown["current"] is None
 

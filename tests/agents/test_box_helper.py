@@ -55,6 +55,10 @@ async def test_a_node_says_its_plan_line_background_job_and_helper(room):
     assert shown["line"] == "Two files written."
 
 
+def states(watched: Watched) -> list[tuple[str, str]]:
+    return [(step["name"], step["status"]) for step in watched.shown["steps"]]
+
+
 async def test_progress_belongs_to_the_tool_that_says_it_also_from_a_thread(room):
     await room.conversation()
     gate = asyncio.Event()
@@ -76,13 +80,9 @@ async def test_progress_belongs_to_the_tool_that_says_it_also_from_a_thread(room
     watched = Watched(room, create_agent(ScriptedChatModel(), tools=[count, wait]))
     attempt = await watched.begin('!call wait\n!call count {"upto":3}\n!say end')
     work = asyncio.create_task(watched.agent.attempt(attempt))
+    await watched.until(lambda seen: ("count", "done") in states(seen), work)
+    gate.set()
     async with asyncio.timeout(10):
-        while not [
-            step for step in watched.shown["steps"] if step["name"] == "count" and step["ms"] is not None
-        ]:
-            assert not work.done(), work.result()
-            await asyncio.sleep(0)
-        gate.set()
         assert await work == Finished()
 
     progress = {

@@ -21,7 +21,7 @@ from dromos.ports.agent import Failed, Finished
 from dromos.ports.store import Table, Tx
 from dromos.testing.model_server import ModelServer
 from tests.agents.graphs import Watched
-from tests.agents.kit import FunctionToolbox, assistant, rows
+from tests.agents.kit import assistant, rows
 from tests.agents.test_attempts import FAST, talk
 
 PAID = ModelFacts({"*": ModelConfig(price_as="openai:gpt-5")})
@@ -157,9 +157,8 @@ async def test_a_stop_counts_what_the_cut_call_had_sent(room):
     watched = Watched(room, create_agent(ScriptedChatModel(), tools=[]), PAID)
     attempt = await watched.begin("!say twelve bytes\n!silent 600")
     work = asyncio.create_task(watched.agent.attempt(attempt))
+    await watched.until(lambda seen: seen.shown["text"]["content"] == "twelve bytes", work)
     async with asyncio.timeout(10):
-        while watched.shown["text"]["content"] != "twelve bytes":
-            await asyncio.sleep(0)
         await room.change(attempt.run, status=RunStatus.CANCELLING)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -193,9 +192,7 @@ async def lose_at_second_call(room: Any, watched: Watched) -> tuple[Any, dict[st
     """A run whose owner is lost in its second model call: what is left is the store, and its saved document."""
     attempt = await watched.begin("!usage in=100 out=10\n!call look\n!usage in=300 out=30\n!say word")
     work = asyncio.create_task(watched.agent.attempt(attempt))
-    async with asyncio.timeout(10):
-        while watched.shown["text"]["content"] != "word":
-            await asyncio.sleep(0)
+    await watched.until(lambda seen: seen.shown["text"]["content"] == "word", work)
     saved = {**watched.shown}
     fenced = await room.change(
         attempt.run, epoch=9

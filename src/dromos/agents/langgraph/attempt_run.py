@@ -153,7 +153,7 @@ class AttemptRun:
             if self.saver.commits > commits:
                 self.tries = {}
             retry = next_try(failure.code, self.tries, failure.retry_after, self.plan.policies)
-            if retry is None:
+            if retry is None or failure.is_final:
                 return Failed(failure.code, failure.message)
             self.tries = dict(retry.tries)
             if (

@@ -89,11 +89,13 @@ class ModelFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception, understood. `retry_after` in seconds where the model's server named a time."""
+    """An exception, understood. `retry_after` in seconds where the model's server named a time. `is_final`: trying
+    again cannot help."""
 
     code: ErrorCode
     message: str
     retry_after: float | None = None
+    is_final: bool = False
 
 
 def classify(error: BaseException, *, from_model: bool = False, now: datetime | None = None) -> Failure:
@@ -141,7 +143,7 @@ def _of_status(status: int, error: BaseException, text: str, now: datetime | Non
         return Failure(ErrorCode.MODEL_AUTH, f"The model's server refused the key ({status}): {text}")
     if status == 429:
         wait = next((w for link in _chain(error) if (w := _retry_after(link, now)) is not None), None)
-        return Failure(ErrorCode.MODEL_RATE_LIMITED, text, wait)
+        return Failure(ErrorCode.MODEL_RATE_LIMITED, text, wait, is_final="insufficient_quota" in text)
     if status == 413 or (status < 500 and _CONTEXT.search(text)):
         return Failure(ErrorCode.CONTEXT_OVERFLOW, f"The conversation is too long for the model: {text}")
     if status == 404:
