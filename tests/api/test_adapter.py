@@ -126,14 +126,47 @@ async def test_the_box_tells_when_an_adapter_was_last_seen_and_when_it_is_taken_
     await a_message(idle)
     claim = await outside.claim()
     path = f"/v1/runs/{claim['run']['id']}/document"
-    owner = (await idle.http.get(path)).json()["document"]["owner"]
-    assert owner["kind"] == "adapter"
-    assert owner["takeover_at"] == claim["lease_until"]
+
+    async def owner() -> Json:
+        told: Json = (await idle.http.get(path)).json()["document"]["owner"]
+        (line,) = (await idle.http.get("/v1/runs", params={"status": "running"})).json()["items"]
+        assert line["owner"] == told
+        return told
+
+    alive = await owner()
+    assert (alive["kind"], alive["takeover_at"]) == ("adapter", None)
+
+    def silent(tx: Tx) -> None:
+        then = tx.now() - timedelta(seconds=21)
+        tx.change(Table.RUNS, {"id": claim["run"]["id"]}, {"renewed_at": then})
+        tx.change(Table.LEASES, {}, {"started_at": then})
+
+    await idle.store.write(silent)
+    told = await owner()
+    assert told["seen_at"] < alive["seen_at"]
+    assert told["seen_at"] < told["takeover_at"] < claim["lease_until"]
     renewed = await outside.done(claim, "renew")
-    again = (await idle.http.get(path)).json()["document"]["owner"]
-    assert again["takeover_at"] == renewed["lease_until"] > owner["takeover_at"]
-    (line,) = (await idle.http.get("/v1/runs", params={"status": "running"})).json()["items"]
-    assert line["owner"] == again
+    assert (await owner())["takeover_at"] is None
+    assert renewed["lease_until"] > claim["lease_until"]
+
+
+async def test_a_renewal_that_says_that_the_agent_moved_shows_it_to_whoever_looks(idle: Serving) -> None:
+    outside = Adapter(idle)
+    await a_message(idle)
+    claim = await outside.claim()
+    known = (await outside.done(claim, "renew"))["document_version"]
+    async with idle.listen(focus=claim["run"]["conversation_id"]) as stream:
+        await stream.next("run.document")
+        sign = {"activity": True, "document_version": known}
+        assert (await outside.done(claim, "renew", sign))["document_version"] == known + 1
+        patch = (await stream.next("run.patch")).data
+    assert (patch["base_version"], patch["version"]) == (known, known + 1)
+    assert [operation["path"] for operation in patch["patch"]] == ["/activity_at"]
+    headers = {"authorization": f"Bearer {claim['token']}"}
+    operations = [{"op": "replace", "path": "/line", "value": "reading"}]
+    body = {"base_version": known + 1, "patch": operations}
+    patched = await idle.http.patch(f"/v1/runs/{claim['run']['id']}/document", json=body, headers=headers)
+    assert (patched.status_code, patched.json()["version"]) == (200, known + 2)
 
 
 # --- waiting for a run
