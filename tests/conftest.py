@@ -10,6 +10,7 @@ import pytest
 from dromos.testing.postgres_server import PostgresServer
 
 _no_browser: list[str] = []
+_no_proxy: list[str] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,6 +28,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _no_browser:
         terminalreporter.write_sep("!", "browser tests did NOT run", red=True)
         terminalreporter.write_line(_no_browser[0])
+    if _no_proxy:
+        terminalreporter.write_sep("!", "tests behind a proxy did NOT run", red=True)
+        terminalreporter.write_line(_no_proxy[0])
 
 
 @pytest.fixture(scope="session")
@@ -52,4 +56,15 @@ def chromium() -> str:
             return path
     reason = "no Chromium found; install your system's `chromium` package"
     _no_browser.append(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def nginx() -> str:
+    """Path of an nginx to stand before the server; without one the test is skipped and the summary says so."""
+    path = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if path is not None:
+        return path
+    reason = "no nginx found; install your system's `nginx` package"
+    _no_proxy.append(reason)
     pytest.skip(reason)

@@ -55,6 +55,8 @@ LOCAL_USER = "local"
 """The one person of this release; every row carries an owner all the same."""
 
 
+STUCK_MILLISECONDS = 30_000
+
 SAME_SIGNAL_SECONDS = 0.5
 """Supervisors often signal a process and its group: what comes so close together is one wish."""
 
@@ -383,6 +385,8 @@ def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # inherited by every connection: who takes nothing for so long is gone
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_MILLISECONDS)
     try:
         listener.bind((settings.host, settings.port))
     except OSError as error:

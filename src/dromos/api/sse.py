@@ -7,7 +7,7 @@ a client that reads slowly holds up only its own generator. It knows no event of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 
 from starlette.responses import Response
@@ -17,6 +17,10 @@ from dromos.api.json import dumps
 
 HEARTBEAT = b":\n\n"
 GOODBYE_SECONDS = 1.0
+STUCK_BEATS = 6
+"""A client that takes nothing for so many heartbeats (30 s) is cut off; it comes back with its cursor."""
+PIECE = 64 * 1024
+"""Bytes that are handed to the connection at once; taking one counts as a sign of life."""
 _HEAD = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -38,13 +42,15 @@ def json_frame(event: str, data: object, number: int | None = None) -> bytes:
 class Reader:
     """What one stream is told: that something may be there (`wake`), a heartbeat is due, the server closes."""
 
-    __slots__ = ("_hint", "beat", "closing", "gone", "limit")
+    __slots__ = ("_hint", "_stuck", "beat", "closing", "gone", "limit", "sending")
 
     def __init__(self) -> None:
         self._hint = asyncio.Event()
+        self._stuck = 0
         self.beat = False
         self.closing = False
         self.gone = False
+        self.sending = False  # a piece is on its way to the client
         self.limit: asyncio.Timeout | None = None
 
     def wake(self) -> None:
@@ -61,13 +67,23 @@ class Reader:
     def heartbeat(self) -> None:
         self.beat = True
         self._hint.set()
+        self._stuck = self._stuck + 1 if self.sending else 0
+        if self._stuck >= STUCK_BEATS:
+            self._cut(0.0)
+
+    def moved(self) -> None:
+        """The client took a piece."""
+        self._stuck = 0
 
     def close(self) -> None:
         """The server shuts down: finish now; what cannot be sent within a second is cut."""
         self.closing = True
         self._hint.set()
-        if self.limit is not None:
-            self.limit.reschedule(asyncio.get_running_loop().time() + GOODBYE_SECONDS)
+        self._cut(GOODBYE_SECONDS)
+
+    def _cut(self, seconds: float) -> None:
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def hang_up(self) -> None:
         self.gone = True
@@ -92,10 +108,14 @@ class EventStream(Response):
                 await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
                 async with aclosing(self._chunks) as chunks:
                     async for chunk in chunks:
-                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                        self._reader.sending = True
+                        for piece in _pieces(chunk):
+                            await send({"type": "http.response.body", "body": piece, "more_body": True})
+                            self._reader.moved()
+                        self._reader.sending = False
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
-            pass  # the server is going and this client does not read
+            pass  # this client does not read, and the server is going or has waited long enough
         finally:
             self._done()
             watch.cancel()
@@ -105,3 +125,9 @@ class EventStream(Response):
         while (await receive())["type"] != "http.disconnect":
             pass
         self._reader.hang_up()
+
+
+def _pieces(chunk: bytes) -> Iterable[bytes]:
+    if len(chunk) <= PIECE:
+        return (chunk,)
+    return (chunk[start : start + PIECE] for start in range(0, len(chunk), PIECE))
