@@ -229,3 +229,26 @@ def test_the_registry_loads_neither_langgraph_nor_langchain():
     )
 
     assert done.stdout.strip() == "[]"
+
+
+async def test_an_agent_that_runs_elsewhere_has_a_name_here_and_nothing_to_load(sqlite_room, project):
+    config = AgentsConfig(
+        root=project.parent, remote={"far": "Looks things up", "other": ""}, model="scripted"
+    )
+    room = sqlite_room
+    agents = AgentRegistry(
+        config, store=room.store, toolbox=FunctionToolbox(), clock=SystemClock(), ids=Counted()
+    )
+    infos = {info.name: info for info in agents.infos()}
+    assert set(infos) == {"assistant", "far", "other"}
+    assert (infos["far"].kind, infos["far"].description) == ("remote", "Looks things up")
+    assert infos["other"].description
+    far = agents.get("far")
+    assert far is not None
+    assert (await far.pending("c1"), await far.checkpoints("c1")) == ((), [])
+    await room.conversation()
+    run, recorder = await room.run()
+    refused = await far.attempt(Attempt(run, None, recorder, LiveNotes(), asyncio.Event()))
+    assert isinstance(refused, Failed)
+    assert refused.code is ErrorCode.CONFIG_INVALID
+    assert "remote = true" in refused.message
