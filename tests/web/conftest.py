@@ -54,7 +54,7 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_server(built: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServeProcess]:
     """A server all tests may use that do it no harm."""
-    async with _with_tools(tmp_path_factory.mktemp("served")) as server:
+    async with with_tools(tmp_path_factory.mktemp("served")) as server:
         await _warm(server)
         yield server
 
@@ -63,7 +63,7 @@ async def shared_server(built: Path, tmp_path_factory: pytest.TempPathFactory) -
 async def _second_server(
     built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServeProcess]:
-    async with _with_tools(tmp_path_factory.mktemp("own")) as server:
+    async with with_tools(tmp_path_factory.mktemp("own")) as server:
         await _warm(server)
         yield server
 
@@ -73,7 +73,7 @@ async def server(_second_server: ServeProcess) -> ServeProcess:
     """A server without any conversation that this test has to itself, to be killed and started again."""
     if not _second_server.running:
         await _second_server.start()
-    async with httpx.AsyncClient(base_url=_second_server.url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=_second_server.url, trust_env=False, timeout=30) as client:
         while items := (await client.get("/v1/conversations")).json()["items"]:
             for conversation in items:
                 (await client.delete(f"/v1/conversations/{conversation['id']}")).raise_for_status()
@@ -88,14 +88,15 @@ async def _warm(server: ServeProcess) -> None:
         (await client.delete(f"/v1/conversations/{asked}")).raise_for_status()
 
 
-def _with_tools(folder: Path) -> ServeProcess:
+def with_tools(folder: Path, settings: str = "") -> ServeProcess:
+    """A server in `folder` with the counting tools, an agent for puppets, and these lines of `dromos.toml`."""
     tools = {
         "command": sys.executable,
         "args": ["-m", "dromos.testing.tools_server"],
         "env": {"CT_FILE": str(folder / "effects")},
     }
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": tools}}))
-    (folder / "dromos.toml").write_text(f"[agents.{AGENT}]\nremote = true\n")
+    (folder / "dromos.toml").write_text(f"{settings}[agents.{AGENT}]\nremote = true\n")
     return ServeProcess(folder / "data")
 
 

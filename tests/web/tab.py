@@ -73,7 +73,7 @@ class Tab:
 
     @property
     def send_button(self) -> Locator:
-        return self.page.locator("form.compose button")
+        return self.page.locator("form.compose button[aria-busy]")
 
     @property
     def boxes(self) -> Locator:

@@ -256,7 +256,7 @@ async def test_one_list_holds_what_needs_a_person_on_every_device_until_it_is_ha
             "failed", error_code="AGENT_FAILURE", error_message="It broke."
         )
         await (await stage.begin("Finished")).end("completed", line="All done.")
-        await stage.begin("Still at it")
+        going = await stage.begin("Still at it")
 
         laptop = await open_tab(server)
         phone = await open_tab(proxy, **PHONE)
@@ -288,6 +288,7 @@ async def test_one_list_holds_what_needs_a_person_on_every_device_until_it_is_ha
         for tab in (laptop, phone):
             await expect(tab.page).not_to_have_title(re.compile(r"^\("))
             await expect(listed(tab, "Needs you")).to_have_count(0)
+        await going.end()
         await phone.close()
 
 

@@ -122,7 +122,7 @@ async def test_hidden_tabs_follow_over_the_shared_stream_and_read_when_they_are_
     await tab.ended()
     await tab.hide()
     asked: list[str] = []
-    tab.page.on("request", lambda request: asked.append(request.url))
+    tab.page.on("request", lambda request: request.method == "GET" and asked.append(request.url))
     other = await open_tab(server, f"/c/{tab.conversation}")
     await other.say("!say two")
     await other.ended(boxes=2)
