@@ -10,69 +10,9 @@ from playwright.async_api import Route, expect
 
 from dromos.testing.processes import ServeProcess
 from tests.web.conftest import Open
+from tests.web.looks import faults
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-CONTRAST = """() => {
-  const parse = (c) => {
-    const m = c.match(/rgba?\\(([^)]+)\\)/);
-    if (!m) return null;
-    const [r, g, b, a = 1] = m[1].split(/[ ,/]+/).map(Number);
-    return { r, g, b, a };
-  };
-  const light = ({ r, g, b }) => {
-    const f = (v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
-    return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b);
-  };
-  const under = (element) => {
-    for (let e = element; e; e = e.parentElement) {
-      const colour = parse(getComputedStyle(e).backgroundColor);
-      if (colour && colour.a === 1) return colour;
-    }
-    return parse(getComputedStyle(document.body).backgroundColor);
-  };
-  const faults = [];
-  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
-    const element = node.parentElement;
-    if (!node.textContent.trim() || element.closest('.sr, noscript, script, :disabled, [aria-hidden=true]')) continue;
-    if (!element.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
-    const style = getComputedStyle(element);
-    const fore = parse(style.color);
-    const back = under(element);
-    const [a, b] = [light(fore), light(back)].sort((x, y) => y - x);
-    const ratio = (a + 0.05) / (b + 0.05);
-    const size = parseFloat(style.fontSize);
-    const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-    if (ratio < (large ? 3 : 4.5)) faults.push(`${ratio.toFixed(2)} ${node.textContent.trim().slice(0, 40)}`);
-  }
-  return faults;
-}"""
-
-TARGETS = """() => [...document.querySelectorAll('button, a[href], input, textarea, summary, [role=menuitem]')]
-  .filter((e) => e.checkVisibility({ visibilityProperty: true }) && !e.closest('.md p, .md li, .md td, .skip'))
-  .map((e) => [e, e.getBoundingClientRect()])
-  .filter(([e, r]) => r.width > 0 && (r.width < 24 || r.height < 24) && !e.matches('label input'))
-  .map(([e, r]) => `${e.outerHTML.slice(0, 80)} ${r.width}x${r.height}`)"""
-
-NAMELESS = """() => [...document.querySelectorAll(
-    'button, a[href], input, textarea, nav, aside, dialog, [role=menu], [role=region], [role=progressbar]')]
-  .filter((e) => e.checkVisibility())
-  .filter((e) => {
-    const by = e.getAttribute('aria-labelledby');
-    const name = e.getAttribute('aria-label') || (by && document.getElementById(by)?.textContent)
-      || (['BUTTON', 'A'].includes(e.tagName) ? e.textContent : '') || e.labels?.[0]?.textContent || '';
-    return !name.trim();
-  }).map((e) => e.outerHTML.slice(0, 100))"""
-
-IDS = """() => {
-  const ids = [...document.querySelectorAll('[id]')].map((e) => e.id);
-  const doubled = ids.filter((id, i) => ids.indexOf(id) !== i);
-  const dangling = [...document.querySelectorAll('[aria-labelledby], [aria-controls], [for]')]
-    .flatMap((e) => [e.getAttribute('aria-labelledby'), e.getAttribute('aria-controls'), e.getAttribute('for')])
-    .filter((id) => id && !document.getElementById(id));
-  return [...doubled, ...dangling];
-}"""
 
 MARKDOWN = "## Heading `code` **bold** [link](https://example.org)"
 
@@ -90,12 +30,7 @@ async def test_text_has_contrast_targets_have_size_and_everything_has_a_name(
     await expect(tab.box.locator("dl")).to_be_visible()  # a failure opens by itself
     if width < 760:
         await tab.page.get_by_role("button", name="Conversations", exact=True).click()
-    for check in (CONTRAST, TARGETS, NAMELESS, IDS):
-        assert await tab.page.evaluate(check) == []
-    wide = await tab.page.evaluate(
-        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    )
-    assert wide <= 0  # nothing sticks out to the side
+    assert await faults(tab.page) == []
 
 
 async def test_everything_is_done_by_keyboard(shared_server: ServeProcess, open_tab: Open) -> None:

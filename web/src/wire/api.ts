@@ -35,6 +35,7 @@ async function call<T>(method: string, path: string, { body, key, signal, timeou
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
   const limit = AbortSignal.timeout(timeoutMs);
+  const sent = Date.now();
   let response: Response;
   let text: string;
   try {
@@ -48,7 +49,7 @@ async function call<T>(method: string, path: string, { body, key, signal, timeou
     if (signal?.aborted) throw error;
     throw new Problem(0, "unreachable", "The server did not answer. Check that it is running, then try again.");
   }
-  noteClock(response.headers.get("Date"));
+  noteClock(response.headers.get("Date"), sent);
   const data = parse(text);
   if (!response.ok) {
     const detail = data["detail"] ?? data["title"];
@@ -72,12 +73,15 @@ function parse(text: string): Record<string, unknown> {
   }
 }
 
-function noteClock(date: string | null): void {
+function noteClock(date: string | null, sent: number): void {
   const server = date ? Date.parse(date) : NaN;
   if (Number.isNaN(server)) return;
-  // The header has whole seconds: only a difference it can really show counts.
-  const skew = server + 500 - Date.now();
-  skewMs = Math.abs(skew) > 2_000 ? skew : 0;
+  // The header has whole seconds, and was written at some time since the request was sent: only a difference that
+  // neither explains is one. An answer that was long on its way tells little, and changes nothing.
+  const least = server - Date.now();
+  const most = server + 1_000 - sent;
+  skewMs = Math.min(Math.max(skewMs, least), most);
+  if (least <= 0 && most >= 0) skewMs = 0;
 }
 
 const at = (id: string): string => encodeURIComponent(id);
