@@ -260,6 +260,18 @@ async def test_as_many_messages_wait_as_the_limit_lets(store: Store) -> None:
     await check_invariants(world)
 
 
+async def test_long_messages_wait_alone_and_a_few_at_a_time(world: World) -> None:
+    conversation_id = (await world.begin_run("zero")).run.conversation_id
+    await world.post("x" * (5 << 20), conversation_id)
+    with pytest.raises(TooManyWaiting, match="4 MiB together"):
+        await world.post("one", conversation_id)
+    (row,) = await world.rows(Table.RUN_FOLLOWUPS)
+    await world.lifecycle.change_followup(USER, row["id"], 1, content="shorter")
+    await world.post("y" * (3 << 20), conversation_id)
+    with pytest.raises(TooManyWaiting, match="4 MiB together"):
+        await world.lifecycle.change_followup(USER, row["id"], 2, content="x" * (2 << 20))
+
+
 async def test_messages_that_wait_can_be_put_in_another_order(world: World) -> None:
     claimed = await world.begin_run("zero")
     conversation_id = claimed.run.conversation_id

@@ -3,13 +3,29 @@ what, and when, is the callers' business. The conversation's row is held."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
+from dromos.domain.errors import TooManyWaiting
 from dromos.domain.runs import Run
 from dromos.domain.statuses import FollowupStatus, WhenBusy
 from dromos.lifecycle import announce
 from dromos.lifecycle.change import Change, Conversation
 from dromos.ports.store import Row, Table
+
+WAITING_BYTES = 4 * 1024 * 1024
+"""JSON of all contents that may wait together in one conversation; a single message may be as long as any."""
+
+
+def check_size(contents: Sequence[Any]) -> None:
+    """Raises `TooManyWaiting` where contents that would wait together are too long for that."""
+    if len(contents) > 1 and sum(len(orjson.dumps(content)) for content in contents) > WAITING_BYTES:
+        raise TooManyWaiting(
+            f"What waits or is held in this conversation would be more than {WAITING_BYTES >> 20} MiB together. Let"
+            " runs take it, discard some, or send a shorter message."
+        )
 
 
 def is_waiting(row: Row) -> bool:

@@ -15,7 +15,7 @@ from dromos.domain.text import clean_json
 from dromos.lifecycle import announce, succession
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.contract import Posted
-from dromos.lifecycle.followup_rows import add_revision, is_steer, rewrite
+from dromos.lifecycle.followup_rows import add_revision, check_size, is_steer, rewrite
 from dromos.lifecycle.submit import last_run, settle_open_end
 from dromos.lifecycle.waiting import OPEN_FOLLOWUPS
 from dromos.ports.store import Row
@@ -36,6 +36,8 @@ def change_followup(
     _must_be_open(row)
     _must_be_at(row, version)
     if content is not None:
+        others = [one["content"] for one in change.followups(conversation) if one is not row]
+        check_size([content, *others])
         rewrite(change, row, content=clean_json(content)[0])
         add_revision(change, row, conversation.user_id)
     if position is not None:

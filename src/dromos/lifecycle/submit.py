@@ -6,6 +6,7 @@ starts the next one, or it finds no live run and starts its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from dromos.domain.text import clean_json, clean_text
 from dromos.lifecycle import announce
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.contract import Posted, PostMessage, RunOptions
-from dromos.lifecycle.followup_rows import add_revision
+from dromos.lifecycle.followup_rows import add_revision, check_size
 from dromos.lifecycle.repair import settle
 from dromos.lifecycle.starting import Begin, options_json, start_run
 from dromos.lifecycle.transition import transition
@@ -146,12 +147,7 @@ def _add_followup(
 ) -> Row:
     """Behind what waits or is held already; a message that interrupts goes before it."""
     others = change.followups(conversation)
-    if len(others) >= change.policy.waiting_limit:
-        raise TooManyWaiting(
-            f"{len(others)} messages wait or are held in this conversation, as many as there may be. Let runs take"
-            " them, discard some, or raise conversations.waiting_limit.",
-            current={"run": run_json(live)},
-        )
+    _must_fit(change, others, content, live)
     places = [row["position"] for row in others]
     mode = acts_as(post.when_busy, live.status, can_steer=_can_steer(change, live, post.options))
     front = mode is WhenBusy.INTERRUPT
@@ -177,6 +173,17 @@ def _add_followup(
     others.insert(0 if front else len(others), row)
     announce.followup_changed(change, row, live)
     return row
+
+
+def _must_fit(change: Change, others: Sequence[Row], content: Any, live: Run) -> None:
+    """Every change of the run's status tells all that waits: its number is bounded, and its size where several wait."""
+    if len(others) >= change.policy.waiting_limit:
+        raise TooManyWaiting(
+            f"{len(others)} messages wait or are held in this conversation, as many as there may be. Let runs take"
+            " them, discard some, or raise conversations.waiting_limit.",
+            current={"run": run_json(live)},
+        )
+    check_size([content, *(row["content"] for row in others)])
 
 
 def _can_steer(change: Change, live: Run, options: RunOptions) -> bool:
