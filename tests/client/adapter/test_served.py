@@ -348,6 +348,40 @@ async def test_a_competing_patch_is_healed_without_losing_either(url: str, perso
     assert document["text"]["content"] == "text"
 
 
+async def test_parallel_tools_with_text_in_between_lead_to_one_document(url: str, person: Person) -> None:
+    names = ["a", "b", "c"]
+
+    async def tool(run: AdapterRun, name: str) -> None:
+        with run.box.step(name) as step:
+            run.box.subagent(name, title=f"helper {name}")
+            for number in range(10):
+                run.box.set(f"/subagents/{name}/current", f"{number} of 10")
+                await run.say(f"{name}{number} ")
+                await run.flush() if number % 4 == 0 else await asyncio.sleep(0.01)
+            run.box.subagent(name, status="completed")
+            step.summary = "all 10"
+
+    async def work(run: AdapterRun) -> None:
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(tool(run, name))
+        await run.flush()
+
+    async with serving(url, work):
+        await person.say("all three")
+        view = await person.sees(lambda view: view.ended)
+    document = await person.document()
+    shown = view.document
+    assert (shown["steps"], shown["subagents"]) == (document["steps"], document["subagents"])
+    assert sorted((one["name"], one["status"], one["summary"]) for one in document["steps"]) == [
+        (name, "done", "all 10") for name in names
+    ]
+    assert {one["current"] for one in document["subagents"].values()} == {"9 of 10"}
+    words = document["text"]["content"].split()
+    assert sorted(words) == sorted(f"{name}{number}" for name in names for number in range(10))
+    assert view.text == document["text"]["content"]
+
+
 async def test_no_more_runs_than_slots_are_taken_and_each_goes_its_own_way(url: str) -> None:
     at_once, most = 0, 0
     both = asyncio.Event()
