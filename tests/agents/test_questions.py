@@ -483,3 +483,53 @@ async def test_a_question_of_the_first_release_is_answered_all_the_same(store: S
     await stage.answer("savings")
     await stage.attempt()
     assert await told(stage, run_id) == ["savings"]
+
+
+# --- breakpoints
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+async def test_a_breakpoint_is_an_approval_that_no_takeover_goes_past(store: Store, after: bool) -> None:
+    def prepare(state: State) -> State:
+        return {"notes": ["prepared"]}
+
+    def send(state: State) -> State:
+        return {"notes": ["sent"]}
+
+    def report(state: State) -> State:
+        return {"notes": ["reported"]}
+
+    stage = play(store, prepare, send, report, interrupt_before=["send"], interrupt_after=["send"])
+    for fatal in range(1, 6):
+        run_id = await stage.begin()
+        asked = 0
+        while not (await stage.world.run(run_id)).is_final:
+            if await stage.attempt(fatal=fatal, after=after) is None:
+                await stage.attempt()
+            for row in await stage.asked():
+                assert (row["kind"], row["arguments"]) == ("approval", {"next": [["send", "report"][asked]]})
+                asked += 1
+                await stage.world.decide(row, Verdict.APPROVE)
+        assert await told(stage, run_id) == ["prepared", "sent", "reported"]
+        assert asked == 2
+        assert {row["status"] for row in await stage.asked(run_id=run_id)} == {"consumed"}
+
+
+async def test_a_breakpoint_that_is_denied_ends_the_run_and_continue_asks_again(store: Store) -> None:
+    stage = play(store, which, interrupt_before=["which"])
+    run_id = await stage.begin()
+    assert isinstance(await stage.attempt(), Parked)
+    (leave,) = await stage.asked()
+    await stage.world.decide(leave, Verdict.DENY, comment="not now")
+    outcome = await stage.attempt()
+    assert isinstance(outcome, Failed) and outcome.message == "It may not go on with which: not now"
+    again = await stage.world.resume((await stage.world.run(run_id)).conversation_id)
+    await stage.attempt()
+    (leave,) = await stage.asked()
+    assert "go on with which" in leave["prompt"]
+    await stage.world.decide(leave, Verdict.APPROVE)
+    await stage.attempt()
+    await stage.answer("savings")
+    await stage.attempt()
+    assert await told(stage, again.id) == ["savings"]
+    await check_invariants(stage.world)

@@ -22,16 +22,18 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Interrupt, StateSnapshot
 from pydantic import ValidationError
 
+from dromos.agents.langgraph import breakpoints
+from dromos.agents.langgraph.breakpoints import Breakpoints
 from dromos.agents.langgraph.checkpoint_rows import load
 from dromos.agents.langgraph.failures import safe_text
 from dromos.agents.langgraph.interrupts import Asked, Unusable, asked_by, resume_value
 from dromos.agents.langgraph.pending_writes import TaskWrites
 from dromos.agents.langgraph.state_serde import StateSerializer
-from dromos.domain.reasons import Reason
+from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.requests import MAX_PROMPT, consumed
 from dromos.domain.runs import Run
-from dromos.domain.statuses import RequestKind, RequestStatus
-from dromos.ports.agent import Decided, Parked, decided_from
+from dromos.domain.statuses import RequestKind, RequestStatus, Verdict
+from dromos.ports.agent import Decided, Failed, Parked, decided_from
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import In, ReadTx, Table, Tx
 
@@ -67,19 +69,26 @@ class Asking:
     """One attempt's. `note` has to be called in each transaction that stores writes of tasks."""
 
     def __init__(
-        self, recorder: Recorder, run: Run, decisions: Sequence[Decided], serde: StateSerializer
+        self,
+        recorder: Recorder,
+        run: Run,
+        decisions: Sequence[Decided],
+        serde: StateSerializer,
+        stops: Breakpoints,
     ) -> None:
-        self._recorder, self._run, self._serde = recorder, run, serde
+        self._recorder, self._run, self._serde, self._breakpoints = recorder, run, serde, stops
         self._handed = bool(decisions)
         self._open: dict[str, Decided] = {}  # by interrupt id: decided, the engine does not hold them
         self._kept: dict[str, Decided] = {}  # by interrupt id: the engine held them once
         self._repeat: set[str] = set()  # kept ones that the engine asks for once more
         self._passed: dict[Place, list[_Passed]] = {}
 
-    async def before(self, state: StateSnapshot) -> Parked | Mapping[str, Any]:
+    async def before(self, state: StateSnapshot) -> Parked | Failed | Mapping[str, Any]:
         """What the coming pass hands in (by interrupt id), or that nothing can be done until somebody answers."""
         self._passed = {}
         pending = _pending(state)
+        if not pending and self._breakpoints and await self._breakpoints.stands_at(state):
+            return await self._leave(state)
         if not pending and not self._handed:
             return {}
         await self._look_up(pending)
@@ -100,6 +109,8 @@ class Asking:
     async def after(self, state: StateSnapshot) -> Parked | None:
         """What the graph asks now. None: somebody has said that already, and the next pass hands it in."""
         pending = _pending(state)
+        if not pending:
+            return Parked(Reason.APPROVAL_REQUIRED, (breakpoints.asked_at(state),))
         await self._look_up(pending)
         forgotten = (self._kept.keys() & pending.keys()) - self._repeat
         if forgotten:
@@ -127,12 +138,32 @@ class Asking:
         if kept:
             _consume(tx, run, kept)
 
+    async def _leave(self, state: StateSnapshot) -> Parked | Failed | Mapping[str, Any]:
+        """Whether the graph may go on from a breakpoint."""
+        name = breakpoints.name_of(state)
+        unused, kept = await self._recorder.read(lambda tx: _recorded(tx, self._run, [name]))
+        decided = unused.get(name)
+        if decided is not None:
+            ids = [decided.request_id]
+            await self._recorder.write(lambda tx, run: _consume(tx, run, ids))
+            if decided.decision is not Verdict.APPROVE:
+                why = f": {decided.comment}" if decided.comment else ""
+                return Failed(ErrorCode.AGENT_FAILURE, f"It may not go on with {', '.join(state.next)}{why}")
+            return {}
+        if name in kept and kept[name].decision is Verdict.APPROVE:
+            return {}
+        return Parked(Reason.APPROVAL_REQUIRED, (breakpoints.asked_at(state),))
+
     # --- inside -------------------------------------------------------------------------------------------------
 
     async def _look_up(self, pending: Pending) -> None:
         """Bring `_open` and `_kept` up to date. What the thread no longer asks was taken by it."""
         self._open, self._kept = await self._recorder.read(lambda tx: _recorded(tx, self._run, list(pending)))
-        gone = [one.request_id for name, one in self._open.items() if name not in pending]
+        gone = [
+            one.request_id
+            for name, one in self._open.items()
+            if name not in pending and not breakpoints.is_one(name)
+        ]
         if gone:
             await self._recorder.write(lambda tx, run: _consume(tx, run, gone))
             self._open = {name: one for name, one in self._open.items() if name in pending}

@@ -22,6 +22,7 @@ from langgraph.types import Command, StateSnapshot, StreamMode
 from dromos.agents.langgraph.answers import store_answer
 from dromos.agents.langgraph.asking import Asking
 from dromos.agents.langgraph.box import BOX_KEY
+from dromos.agents.langgraph.breakpoints import Breakpoints
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.failures import Failure, classify, safe_text
 from dromos.agents.langgraph.observer import Observer
@@ -112,7 +113,8 @@ class AttemptRun:
         self.observer, self.saver = observer, saver
         self.graph = plan.graph.copy(update={"checkpointer": saver})
         self.tries: dict[str, int] = dict(attempt.run.tries)
-        self.asking = Asking(attempt.recorder, attempt.run, attempt.decisions, saver.serde)
+        self.stops = Breakpoints(self.graph, self.graph.aget_state)
+        self.asking = Asking(attempt.recorder, attempt.run, attempt.decisions, saver.serde, self.stops)
         saver.on_writes = self.asking.note
 
     async def carry_out(self) -> Outcome:
@@ -177,7 +179,7 @@ class AttemptRun:
                 if not state.next:
                     return await self._finish()
                 handed_in = await self.asking.before(state)
-                if isinstance(handed_in, Parked):
+                if isinstance(handed_in, Parked | Failed):
                     return handed_in
                 if handed_in:
                     engine_input = Command(resume=dict(handed_in))
@@ -213,8 +215,10 @@ class AttemptRun:
                 return Failed(ErrorCode.RECURSION_LIMIT, _limit_text(self._limit))
             return Drained()
         await self.saver.settled()
-        if asked and (state := await self._state()).interrupts:
-            return await self.asking.after(state)
+        if asked or self.stops:
+            state = await self._state()
+            if state.interrupts or (self.stops and state.next):
+                return await self.asking.after(state)
         return await self._finish()
 
     async def _state(self) -> StateSnapshot:
