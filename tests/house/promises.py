@@ -59,6 +59,7 @@ CASES: dict[str, str] = {
     "P138": "At shutdown every stream gets a goodbye and a proper end.",
     "P139": "A refused call shows until when and which try; long waits give the slot back, endless refusals end.",
     "P140": "Reaching the step limit keeps the work done so far, and Continue goes on from there.",
+    "P142": "Through minutes of silence and a cut line a box keeps the server's word: status, last sign, and Stop.",
     "P143": "One list per person holds what needs them, counted and linked, on every device, until it is handled on one.",
 }
 
