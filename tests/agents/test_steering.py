@@ -8,14 +8,18 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, RemoveMessage, ToolMessage
+from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Send, interrupt
 
 from dromos.agents.langgraph.adapter import LangGraphAgent
 from dromos.agents.langgraph.attempt_run import Plan
 from dromos.agents.langgraph.checkpointer import Checkpointer
-from dromos.agents.langgraph.steering import has_open_call, next_nodes
+from dromos.agents.langgraph.scripted.chat_model import ScriptedChatModel
+from dromos.agents.langgraph.steering import Entrance, has_open_call, next_nodes
 from dromos.domain.statuses import Verdict, WhenBusy
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.contract import Claimed, Policy
@@ -373,6 +377,34 @@ async def test_a_graph_of_ones_own_reads_messages_before_the_node_that_was_seen_
     await check_invariants(stage.world)
 
 
+@pytest.mark.parametrize("hooks", [False, True], ids=["plain", "with a hook before the model"])
+async def test_an_agent_made_by_langchain_reads_messages_between_its_turns(store: Store, hooks: bool) -> None:
+    gate = Gate()
+
+    @tool
+    async def wait() -> str:
+        """Wait at the gate."""
+        return await gate({})
+
+    class Hook(AgentMiddleware[Any, Any, Any]):
+        async def abefore_model(self, state: Any, runtime: Any) -> None:
+            return None
+
+    middleware = [Hook()] if hooks else []
+    graph = create_agent(ScriptedChatModel(), tools=[wait], middleware=middleware)
+    stage = Stage(store, LangGraphAgent(OwnSource(graph), store, SystemClock()))
+    talk = await stage.begin("!call wait\n!say as planned")
+    assert await at_the_gate(stage, gate, lambda: stage.steer(talk, "!say steered")) == Finished()
+    assert await stage.said(talk) == [
+        ("user", "!call wait\n!say as planned"),
+        ("assistant", ""),
+        ("tool", "through"),
+        ("user", "!say steered"),
+        ("assistant", "steered"),
+    ]
+    assert await stage.thread(talk) == await stage.said(talk)
+
+
 async def test_a_message_sent_while_a_question_is_open_is_read_after_its_answer(store: Store) -> None:
     async def ask(_: Any) -> str:
         return f"they said {interrupt('sure?')}"
@@ -537,6 +569,29 @@ async def test_the_next_nodes_are_read_from_a_checkpoint_as_the_engine_reads_the
         assert set(next_nodes(graph, found.checkpoint, set(graph.nodes) - {START})) == expected
         seen.append(expected)
     assert [names for names in reversed(seen) if names] == [{"a"}, {"b", "c"}, {"long"}, {"join"}]
+
+
+@pytest.mark.parametrize(
+    ("written", "answers"),
+    [
+        (AIMessage("yes"), True),
+        ([ToolMessage("1", tool_call_id="c1"), AIMessage("yes")], True),
+        ({"$writes": [[], [AIMessage("yes")]]}, True),
+        ([{"role": "assistant", "content": "yes"}], True),
+        (("ai", "yes"), True),
+        ([("human", "no"), {"role": "user", "content": "no"}, "no"], False),
+        ([ToolMessage("1", tool_call_id="c1")], False),
+        (None, False),
+    ],
+)
+def test_a_node_that_wrote_an_assistants_message_in_any_form_is_one_that_answers(
+    written: Any, answers: bool
+) -> None:
+    graph, known = loop_graph(Gate()), set[str]()
+    entrance = Entrance(None, graph, known)  # type: ignore[arg-type]
+    entrance.learn({"name": "think", "result": {"messages": written}})
+    entrance.learn({"name": "act", "error": "broken"})
+    assert known == ({"think"} if answers else set())
 
 
 def test_a_call_is_open_until_each_of_its_siblings_has_a_result() -> None:

@@ -22,6 +22,7 @@ from dromos.ports.agent import InputMessage, Steering
 from dromos.ports.store import Row, Table, Tx
 
 CHANNEL = "messages"
+_ASSISTANT = ("assistant", "ai")
 
 
 class Entrance:
@@ -38,9 +39,7 @@ class Entrance:
         result, name = event.get("result"), event["name"]
         if name in self._answering or not isinstance(result, dict) or not self._reads(name):
             return
-        written = result.get(CHANNEL)
-        messages = written if isinstance(written, list) else [written]
-        if any(isinstance(message, AIMessage) for message in messages):
+        if _is_answer(result.get(CHANNEL)):
             self._answering.add(name)
 
     def is_open(self, checkpoint: Checkpoint) -> bool:
@@ -53,6 +52,18 @@ class Entrance:
     def _reads(self, name: str) -> bool:
         node = self._graph.nodes.get(name)
         return node is not None and CHANNEL in node.channels
+
+
+def _is_answer(written: Any) -> bool:
+    """Whether what a node wrote to the conversation holds an assistant's message, in any form LangGraph takes."""
+    if isinstance(written, dict):
+        several = written.get("$writes")  # so are several writes of one node told
+        return written.get("role") in _ASSISTANT if several is None else _is_answer(several)
+    if isinstance(written, tuple):
+        return bool(written) and written[0] in _ASSISTANT
+    if isinstance(written, list):
+        return any(map(_is_answer, written))
+    return isinstance(written, AIMessage)
 
 
 def has_open_call(messages: Sequence[BaseMessage]) -> bool:
