@@ -206,9 +206,11 @@ class App extends Actions {
     this.loading = this.history === null;
     const meanwhile: DurableEvent[] = (this.#meanwhile = []);
     try {
-      // The runs are read last, so that none of them is older than the read they are put to.
-      const answer = await api.conversation(id, opening.signal);
-      const runs = await api.runsOf(id, null, opening.signal);
+      const [answer, found] = await Promise.all([api.conversation(id, opening.signal), api.runsOf(id, null, opening.signal)]);
+      // A run that lives in the one read and not in the other ended or began in between: none may be older than the answer.
+      const live = new Set(answer.runs.map((run) => run.id));
+      const apart = found.items.some((run) => isLive(run.status) && !live.has(run.id));
+      const runs = apart ? await api.runsOf(id, null, opening.signal) : found;
       if (opening.signal.aborted || this.open !== id) return null;
       if (this.#anew) this.documents = {};
       let next = past.fromAnswer(answer, this.#anew ? undefined : (this.history ?? undefined), runs);
