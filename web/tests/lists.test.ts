@@ -58,6 +58,12 @@ describe("the lists", () => {
     expect([lists.unseen, lists.changed]).toEqual([2, 2]);
     lists.apply(event(6, "request.opened", "b", { request: request("q3", "b", 6) }));
     expect([lists.unseen, lists.changed]).toEqual([2, 1]);
+    lists.apply(event(7, "run.status", "a", { run: run("ra", "a", 2, { status: "completed", finished_at: AT(7) }), conversation: conversation("a", 9, { unseen: true }) }));
+    expect([lists.unseen, lists.changed]).toEqual([3, 1]); // it needs the person, so it is listed above
+    lists.apply(event(8, "request.closed", "a", { request: { ...request("q2", "a", 4), status: "decided" } }));
+    expect(lists.changed).toBe(2);
+    lists.looking = "a";
+    expect(lists.changed).toBe(1);
   });
 
   it("follow events: a question comes and goes, a run ends and calls, a look takes the mark away", async () => {

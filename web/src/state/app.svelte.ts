@@ -71,7 +71,7 @@ class App extends Actions {
   start(): void {
     addEventListener("popstate", () => void this.#show(idOf(location.pathname)));
     setInterval(() => this.#look(), LOOK_MS);
-    this.open = idOf(location.pathname);
+    this.open = this.lists.looking = idOf(location.pathname);
     void this.readAgents();
     void this.#readAll();
     this.#connection.start();
@@ -184,7 +184,7 @@ class App extends Actions {
       this.documents = {};
       this.#framed = false;
     }
-    this.open = conversation;
+    this.open = this.lists.looking = conversation;
     if (conversation === null) {
       this.#opening?.abort();
       this.loading = false;

@@ -24,6 +24,8 @@ export class Lists {
   only = $state.raw<Conversation[] | null>(null);
   more = $state.raw<string | null>(null);
   #moreOnly = $state.raw<string | null>(null);
+  /** The conversation that is open. */
+  looking = $state<string | null>(null);
   loaded = $state(false);
   problem = $state<string | null>(null);
 
@@ -42,8 +44,12 @@ export class Lists {
   );
   #above = $derived(new Set([...Object.keys(this.asked), ...this.running.map((run) => run.conversation_id)]));
   rest = $derived((this.only ?? this.conversations).filter((c) => !this.#above.has(c.id)));
-  /** How many of the rest have changed since the person looked; what stands above is seen to. */
-  changed = $derived(Math.max(0, this.unseen - [...this.#above].filter((id) => this.find(id)?.unseen).length));
+  /** How many of the rest have changed since the person looked; what stands above, or is looked at, is seen to. */
+  changed = $derived.by(() => {
+    const elsewhere = new Set(this.#above);
+    if (this.looking) elsewhere.add(this.looking);
+    return Math.max(0, this.unseen - [...elsewhere].filter((id) => this.find(id)?.unseen).length);
+  });
   /** Whether the shown list has further pages. */
   further = $derived(this.only ? this.#moreOnly !== null : this.more !== null);
 
