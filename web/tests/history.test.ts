@@ -37,6 +37,14 @@ describe("the history", () => {
     expect(history.messages[2]?.content).toBe("new");
   });
 
+  test("learns from a run's status which follow-ups it has taken over, and never goes back to an older one", () => {
+    let history = past.fromAnswer(answer({ followups: [followup("f", 1), followup("g", 4)] }));
+    const document = { followups: [followup("f", 2, { run_id: "s" }), followup("g", 3, { run_id: "s" })] };
+    history = past.applyEvent(history, event(6, "run.status", { run: run("s", 1, { status: "queued" }), document }));
+    expect(past.openFollowups(history).map((f) => [f.id, f.run_id, f.version])).toEqual([["f", "s", 2], ["g", "r", 4]]);
+    expect(past.liveRun(history)?.id).toBe("s");
+  });
+
   test("is drawn in stretches whose bounds stay when older pages and newer messages come", () => {
     const many = (from: number, to: number): Message[] => Array.from({ length: to - from }, (_, i) => message(`${from + i}`));
     const start = past.stretches(many(100, 130), "100");

@@ -1,7 +1,7 @@
 // The history of one conversation on this device: one consistent read, then the durable events after it. Pure.
 // Events at or before the read's `seq` are already in it; a run or follow-up never goes back to an older version.
 
-import type { ConversationAnswer, Conversation, DurableEvent, Followup, Message, Page, Run } from "../wire/types";
+import type { ConversationAnswer, Conversation, DurableEvent, Followup, Message, Page, Run, RunStatusPayload } from "../wire/types";
 import { LIVE } from "../wire/types";
 
 export interface History {
@@ -71,8 +71,11 @@ export function applyEvent(history: History, event: DurableEvent): History {
       return { ...next, messages: putMessage(history.messages, payload["message"] as Message) };
     case "message.updated":
       return { ...next, messages: changeMessage(history.messages, payload["message"] as Partial<Message>) };
-    case "run.status":
-      return putRun(next, payload["run"] as Run);
+    case "run.status": {
+      // Follow-ups that a run takes over from the one before are told with it.
+      const { run, document } = payload as unknown as RunStatusPayload;
+      return (document?.followups ?? []).reduce(putFollowup, putRun(next, run));
+    }
     case "followup.changed":
       return putFollowup(next, payload["followup"] as Followup);
     case "conversation.changed":
