@@ -17,6 +17,7 @@ from dromos.ports.store import Table, Tx
 from dromos.ports.wakeup import WORK
 from dromos.testing.waiting import within
 from dromos.wire import adapter
+from dromos.wire.adapter_examples import ADAPTER_EXAMPLES
 from tests.api.conftest import USER, Serving, Start
 from tests.api.test_problems import check_problem
 
@@ -82,7 +83,7 @@ async def test_an_adapter_in_plain_http_works_on_a_run_from_claim_to_end(idle: S
     assert (claim["input"], claim["history"], claim["decisions"]) == ("name a prime", [], [])
     assert claim["epoch"] == claim["run"]["epoch"]
     adapter.ClaimedRun.model_validate(claim)
-    assert set(claim) == set(adapter.ADAPTER_EXAMPLES[adapter.ClaimedRun])
+    assert set(claim) == set(ADAPTER_EXAMPLES[adapter.ClaimedRun])
     renewed = await outside.done(claim, "renew", {"activity": True})
     assert renewed["lease_until"] > claim["lease_until"]
     assert await outside.done(claim, "steps") == {"steps": 1}

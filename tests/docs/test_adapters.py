@@ -14,7 +14,9 @@ from tests.house.repository import DOCS
 @pytest.mark.slow(120)
 def test_the_guide_to_the_adapter_protocol_works_as_it_is_written(tmp_path: Path) -> None:
     output = run_blocks(DOCS / "adapters.md", tmp_path)
-    _, posted, claimed, renewed, steps, messages, asked, ended = [text.strip().splitlines() for text in output]
+    _, posted, claimed, renewed, steps, messages, asked, ended = [
+        text.strip().splitlines() for text in output
+    ]
     assert json.loads(posted[-1]) == ["queued", "no_worker"]
     claim = json.loads(claimed[-1])
     assert (claim["input"], claim["history"], claim["progress"]) == ("Which primes are below ten?", [], [])

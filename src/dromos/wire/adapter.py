@@ -1,4 +1,4 @@
-"""What an agent outside of this process sends and gets: the bodies and answers of `/v1/adapter`, with examples.
+"""What an agent outside of this process sends and gets: the bodies and answers of `/v1/adapter`.
 
 Strict like every body: unknown fields are refused, nothing is coerced. Shapes only; what a value means is decided
 further in. The SDK builds and reads the same models.
@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AwareDatetime,
-    BaseModel,
     ConfigDict,
     Field,
     StrictBool,
@@ -20,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from dromos.wire.answers import MESSAGE_EXAMPLE, RUN_EXAMPLE, Message, Run, Shape
+from dromos.wire.answers import Message, Run, Shape
 from dromos.wire.bodies import Content, Name, Strict
 
 MOST_ITEMS = 200
@@ -32,19 +31,6 @@ Short = Annotated[StrictStr, Field(max_length=8192)]
 Count = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 Session = Annotated[StrictStr, Field(pattern=r"^[!-~]{1,128}$")]
 When = Annotated[AwareDatetime, Field(description="RFC 3339 with an offset.")]
-
-_RUN: dict[str, Any] = {
-    **RUN_EXAMPLE,
-    "agent": "researcher",
-    "status": "running",
-    "reason": "claimed",
-    "attempt": 1,
-    "epoch": 1,
-    "version": 2,
-    "wait": None,
-    "started_at": "2026-11-29T13:46:04.420000Z",
-}
-_LEASE_UNTIL = "2026-11-29T13:46:34.420000Z"
 
 
 # --- bodies
@@ -365,75 +351,3 @@ class ParkedRun(Shape):
 
     run: Run
     requests: list[dict[str, Any]]
-
-
-ADAPTER_EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
-    ClaimedRun: {
-        "run": _RUN,
-        "input": "Name one prime number.",
-        "history": [],
-        "progress": [],
-        "decisions": [],
-        "applied": [],
-        "session_id": None,
-        "token": "drt_q1f0yqJx3o9d3kq8m2Zr0m1Xl1cM5oVtq0b8mPzC2uE",
-        "epoch": 1,
-        "lease_until": _LEASE_UNTIL,
-        "lease_s": 30.0,
-    },
-    Renewed: {
-        "lease_until": _LEASE_UNTIL,
-        "lease_s": 30.0,
-        "document_version": (1 << 32) + 4,
-        "stop": {"cause": "cancel_requested", "by": "user", "deadline_s": 14.2},
-        "steer": [],
-    },
-    EndedRun: {
-        "run": {
-            **_RUN,
-            "status": "completed",
-            "reason": "finished",
-            "epoch": 2,
-            "version": 3,
-            "line": "Seven.",
-            "finished_at": "2026-11-29T13:46:09.812000Z",
-        }
-    },
-    StepsStored: {"steps": 1},
-    MessagesStored: {
-        "messages": [
-            {
-                **MESSAGE_EXAMPLE,
-                "id": "m1",
-                "role": "assistant",
-                "content": "Seven.",
-                "status": None,
-            }
-        ]
-    },
-    ParkedRun: {
-        "run": {
-            **_RUN,
-            "status": "waiting_input",
-            "reason": "approval_required",
-            "epoch": 2,
-            "version": 3,
-            "wait": {"reason": "input", "until": None, "then": None},
-        },
-        "requests": [
-            {
-                "id": "019ad0f2-7c11-7b3e-a5d0-4471f0f7c8de",
-                "run_id": RUN_EXAMPLE["id"],
-                "conversation_id": RUN_EXAMPLE["conversation_id"],
-                "kind": "approval",
-                "tool": "send_mail",
-                "tool_call_id": "c2",
-                "arguments": {"to": "anna@example.org"},
-                "prompt": "Send this mail?",
-                "status": "open",
-                "version": 1,
-            }
-        ],
-    },
-}
-"""One example of every answer, for OpenAPI and for people who read it."""

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dromos.wire import answers, lab
-from dromos.wire.adapter import ADAPTER_EXAMPLES
+from dromos.wire.adapter_examples import ADAPTER_EXAMPLES
 from dromos.wire.answers import CONVERSATION_EXAMPLE, MESSAGE_EXAMPLE, RUN_EXAMPLE
 from dromos.wire.document import document_json
 from dromos.wire.shapes import server_part
