@@ -13,7 +13,8 @@ from tests.house.repository import modules, shown
 
 # module → why it may
 OWNERS = {
-    "src/dromos/bootstrap.py": "makes the real clock and the real identifiers",
+    "src/dromos/bootstrap/reality.py": "makes the real clock and the real identifiers",
+    "src/dromos/cli/clock.py": "a person at a terminal reads that machine's clock",
 }
 OWNING_ROOMS = {
     "src/dromos/testing/": "the test kit plays the outside world",

@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from dromos.cli.box import box
+from dromos.cli.clock import now
 from dromos.cli.controls import Controls, Keys
 from dromos.cli.failures import ExitCode, explain
 from dromos.cli.screen import PlainScreen, Screen, SilentScreen, TerminalScreen
@@ -362,7 +362,7 @@ class Exchange:
     def _draw(self) -> None:
         if self.view is None:
             return
-        shown: RenderableType = box(self.view, datetime.now(UTC), with_text=False)
+        shown: RenderableType = box(self.view, now(), with_text=False)
         if not self.connected:
             shown = Text(f"○ no connection to {self.client.url} · trying again", "yellow")
         self.screen.box(shown, self.controls.shown(KEYS))

@@ -10,7 +10,6 @@ import asyncio
 import json
 import sys
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console, Group
@@ -18,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dromos.cli.box import box, line
+from dromos.cli.clock import now
 from dromos.cli.controls import Controls, Keys
 from dromos.cli.failures import ExitCode
 from dromos.cli.words import one_line
@@ -221,13 +221,13 @@ class Terminal:
         self._live.stop()
 
     def draw(self, watcher: Watcher) -> None:
-        now, width = datetime.now(UTC), self._console.width
+        at, width = now(), self._console.width
         rows: list[Any] = []
         for view in watcher.views.values():
             if view is watcher.view:
-                rows.append(box(view, now, width))
+                rows.append(box(view, at, width))
             else:
-                rows.append(line(view.run, view.document, now).append(f" · {_named(view)}", "dim"))
+                rows.append(line(view.run, view.document, at).append(f" · {_named(view)}", "dim"))
         keys = KEYS_ALL if watcher.run_id is None else KEYS_ONE
         if not watcher.views:
             rows.append(Text(NOTHING, "dim"))
@@ -239,7 +239,7 @@ class Terminal:
         self._live.update(Group(*rows, shown), refresh=True)
 
     def over(self, view: RunView) -> None:
-        over = line(view.run, view.document, datetime.now(UTC), ended=True)
+        over = line(view.run, view.document, now(), ended=True)
         over.no_wrap = False
         self._console.print(over.append(f" · {_named(view)}", "dim"))
 
@@ -274,9 +274,7 @@ class Lines:
             mark: object = (view.run["version"], view.version, len(view.text))
             told = json.dumps({"run": view.run, "document": view.document})
         else:
-            shown = line(
-                {**view.run, "started_at": None, "created_at": None}, view.document, datetime.now(UTC)
-            )
+            shown = line({**view.run, "started_at": None, "created_at": None}, view.document, now())
             mark = told = f"{view.run_id} {shown.plain}"
         if self._told.get(view.run_id) != mark:
             self._told[view.run_id] = mark

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from dromos.cli import clock
+
 GLYPHS: Mapping[str, tuple[str, str, str]] = {
     "queued": ("◌", "queued", "cyan"),
     "running": ("●", "running", "green"),
@@ -122,14 +124,14 @@ def describe(run: Mapping[str, Any], document: Mapping[str, Any], now: datetime)
 
 def what_now(run: Mapping[str, Any], document: Mapping[str, Any], now: datetime | None = None) -> str:
     """The sentence of `describe` alone; `now` is this machine's time where it is not given."""
-    return describe(run, document, now or datetime.now().astimezone()).what
+    return describe(run, document, now or clock.now()).what
 
 
 def status_line(
     run: Mapping[str, Any], document: Mapping[str, Any], elapsed: float | None, now: datetime | None = None
 ) -> str:
     """Glyph · status · what now · elapsed · context · tokens at the end · cost, without what is not known."""
-    line = describe(run, document, now or datetime.now().astimezone())
+    line = describe(run, document, now or clock.now())
     return " · ".join(
         filter(None, [f"{line.glyph} {line.word}", line.what, *numbers(run, document, elapsed)])
     )
