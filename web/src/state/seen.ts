@@ -12,7 +12,10 @@ export class Seen {
   #due = new Map<string, number>();
 
   /** `noted` gets the conversation as the server has it then. */
-  constructor(private readonly noted: (conversation: Conversation) => void, private readonly page: Document = document) {}
+  constructor(private readonly noted: (conversation: Conversation) => void, private readonly page: Document = document) {
+    // What was looked at is seen, also by somebody who goes at once.
+    addEventListener("pagehide", () => void this.#send());
+  }
 
   look(conversation: string, seq: number): void {
     if (this.page.hidden || seq <= (this.#known.get(conversation) ?? 0)) return;
@@ -20,7 +23,9 @@ export class Seen {
     this.#tell();
   }
 
-  #tell = throttle(async () => {
+  #tell = throttle(() => this.#send(), INTERVAL_MS);
+
+  async #send(): Promise<void> {
     const due = [...this.#due];
     this.#due.clear();
     for (const [conversation, seq] of due) {
@@ -31,5 +36,5 @@ export class Seen {
         // See above.
       }
     }
-  }, INTERVAL_MS);
+  }
 }

@@ -28,9 +28,10 @@ export function newKey(): string {
   return Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
-interface Options { body?: unknown; key?: string; signal?: AbortSignal; timeoutMs?: number }
+/** `keepalive`: it is sent also where the page goes away meanwhile. */
+interface Options { body?: unknown; key?: string; signal?: AbortSignal; timeoutMs?: number; keepalive?: boolean }
 
-async function call<T>(method: string, path: string, { body, key, signal, timeoutMs = 30_000 }: Options = {}): Promise<T> {
+async function call<T>(method: string, path: string, { body, key, signal, timeoutMs = 30_000, keepalive = false }: Options = {}): Promise<T> {
   const headers: Record<string, string> = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (key) headers["Idempotency-Key"] = key;
@@ -40,7 +41,7 @@ async function call<T>(method: string, path: string, { body, key, signal, timeou
   let text: string;
   try {
     response = await fetch(path, {
-      method, headers, cache: "no-store",
+      method, headers, cache: "no-store", keepalive,
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
@@ -107,7 +108,8 @@ export const api = {
   /** The conversation takes its title from the first message. */
   create: (key: string) => call<Conversation>("POST", "/v1/conversations", { body: {}, key }),
   rename: (id: string, title: string) => call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { title } }),
-  seen: (id: string, seq: number) => call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { seen_seq: seq } }),
+  seen: (id: string, seq: number) =>
+    call<Conversation>("PATCH", `/v1/conversations/${at(id)}`, { body: { seen_seq: seq }, keepalive: true }),
   remove: (id: string) => call<void>("DELETE", `/v1/conversations/${at(id)}`, { timeoutMs: 60_000 }),
   send: (id: string, content: string, key: string, { mode, agent, model }: Choice) =>
     call<{ message: Message; run?: Run; followup?: Followup }>("POST", `/v1/conversations/${at(id)}/messages`, {
