@@ -27,7 +27,7 @@ from dromos.lifecycle.tokens import ClaimKey
 from dromos.lifecycle.transition import transition
 from dromos.ports.agent import Decided, Failed, Finished
 from dromos.ports.live import Patched
-from dromos.ports.store import NOT_NULL, Gt, In, Le, Lt, ReadTx, Row, Table
+from dromos.ports.store import NOT_NULL, Gt, In, Lt, ReadTx, Row, Table
 from dromos.wire.shapes import run_json
 
 HISTORY_LIMIT = 1000
@@ -108,10 +108,10 @@ class End:
 # --- claiming
 def waiting(tx: ReadTx, ask: ClaimAsk) -> bool:
     """True where a claim would find a run now, unless somebody else is faster. Locks nothing."""
-    where = {"status": RunStatus.QUEUED.value, "agent": In(list(ask.agents)), "user_id": ask.user_id}
+    now, queued = tx.now(), {"status": RunStatus.QUEUED.value, "agent": In(list(ask.agents))}
     return any(
-        tx.find(Table.RUNS, {**where, "not_before": due}, columns=("id",), limit=1)
-        for due in (None, Le(tx.now()))
+        row["user_id"] == ask.user_id and (row["not_before"] is None or row["not_before"] <= now)
+        for row in tx.find(Table.RUNS, queued, columns=("user_id", "not_before"))
     )
 
 
