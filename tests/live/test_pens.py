@@ -93,7 +93,7 @@ def test_a_snapshot_and_the_frames_after_it_give_the_pens_document(changes: list
                 readers.append(Reader(hub, "c", "r"))
             else:
                 await asyncio.sleep(0)
-        final = run.snapshot()
+        final = run.shown()
         for name, form in document.CONTENT.members.items():
             assert list(form.faults(final.content[name])) == []
         for reader in readers:
@@ -110,12 +110,12 @@ async def test_a_snapshot_that_was_handed_out_keeps_what_it_showed() -> None:
     run = hub.open("r", "c", 1, {})
     run.step({**STEP, "id": "a"})
     run.text("m", "one")
-    before = run.snapshot()
-    assert run.snapshot() is before, "nothing changed: it is shared"
+    before = run.shown()
+    assert run.shown() is before, "nothing changed: it is shared"
     run.step({**STEP, "id": "a", "status": "done"})
     run.set("/usage/input", 5)
     run.text("m", " two")
-    after = run.snapshot()
+    after = run.shown()
     assert before.content["steps"][0]["status"] == "running"
     assert before.content["usage"]["input"] == 0
     assert before.content["text"]["content"] == "one"
@@ -124,12 +124,65 @@ async def test_a_snapshot_that_was_handed_out_keeps_what_it_showed() -> None:
     assert after.version == before.version + 1
 
 
+async def test_a_save_tells_nobody_before_their_time_and_counts_all_the_same() -> None:
+    hub = LiveHub()
+    run = hub.open("r", "c", 1, {})
+    reader = Reader(hub, "c", "r")
+    run.set("/line", "one")
+    saved = run.snapshot()
+    assert reader.subscription.take_nowait() == []
+    run.set("/line", "two")
+    final = run.shown()
+    assert final.version == saved.version + 1 == reader.version + 2
+    reader.catch_up()
+    assert (reader.version, reader.content["line"]) == (final.version, "two")
+    assert len(reader.frames) == 1
+
+
+async def test_a_sign_of_activity_alone_is_told_seldom_and_with_whatever_else_changes() -> None:
+    hub = LiveHub()
+    run = hub.open("r", "c", 1, {})
+    reader = Reader(hub, "c", "r")
+    run.set("/line", "begins")
+    await eventually(lambda: reader.catch_up() or reader.frames, what="the first patch")
+    run.set("/activity_at", "2026-11-29T13:46:04Z")
+    assert run._patch_timer is not None
+    quiet = run._patch_timer.when() - asyncio.get_running_loop().time()
+    assert 4 < quiet <= 5
+    run.set("/line", "goes on")
+    assert run._patch_timer.when() - asyncio.get_running_loop().time() < 1
+    await eventually(lambda: reader.catch_up() or len(reader.frames) == 2, what="the second patch")
+    assert {op["path"] for op in reader.frames[1][1]["patch"]} == {"/line", "/activity_at"}
+    run.close()
+
+
+async def test_of_an_object_only_what_changed_is_told() -> None:
+    hub = LiveHub()
+    run = hub.open("r", "c", 1, {})
+    current = {"kind": "tool", "name": "dig", "summary": "a hole", "progress": {"value": 1, "total": 9}}
+    run.set("/current", current)
+    run.step({**STEP, "id": "s", "summary": "x" * 500, "ms": None})
+    reader = Reader(hub, "c", "r")
+    run.set("/current", {**current, "progress": {"value": 2, "total": 9}})
+    run.set("/usage", {**document.EMPTY_CONTENT["usage"], "input": 7})
+    run.step({"id": "s", "status": "done", "ms": 4})
+    final = run.shown()
+    reader.catch_up()
+    assert reader.content == final.content
+    assert [op["path"] for op in reader.frames[0][1]["patch"]] == [
+        "/current/progress",
+        "/usage/input",
+        "/steps/0/status",
+        "/steps/0/ms",
+    ]
+
+
 async def test_text_alone_raises_no_version() -> None:
     hub = LiveHub()
     run = hub.open("r", "c", 1, {})
-    version = run.snapshot().version
+    version = run.shown().version
     run.text("m", "words")
-    assert run.snapshot().version == version == document.first_version(1)
+    assert run.shown().version == version == document.first_version(1)
 
 
 async def test_a_new_owner_starts_beyond_every_version_of_the_old_one() -> None:
@@ -137,8 +190,8 @@ async def test_a_new_owner_starts_beyond_every_version_of_the_old_one() -> None:
     old = hub.open("r", "c", 4, {})
     for number in range(100):
         old.set("/model", str(number))
-        old.snapshot()
-    before = old.snapshot().version
+        old.shown()
+    before = old.shown().version
     old.close()
     assert hub.open("r", "c", 5, {}).snapshot().version > before
 
@@ -149,9 +202,9 @@ async def test_of_a_step_only_that_step_is_sent() -> None:
     reader = Reader(hub, "c", "r")
     for number in range(60):
         run.step({**STEP, "id": str(number)})
-        run.snapshot()
+        run.shown()
     run.step({"id": "59", "status": "done", "ms": 3})
-    final = run.snapshot()
+    final = run.shown()
     reader.catch_up()
     assert [step["id"] for step in final.content["steps"]] == [str(number) for number in range(10, 60)]
     assert reader.content == final.content
@@ -171,7 +224,7 @@ async def test_a_deep_path_makes_its_entry_and_a_removed_one_is_gone() -> None:
     run.set("/subagents/a~1b/status", "reading")
     run.set("/background/7/since", datetime(2026, 11, 29, tzinfo=UTC))
     run.set("/current/progress", {"value": 1})
-    shown = run.snapshot().content
+    shown = run.shown().content
     assert shown["subagents"] == {"a/b": {"status": "reading"}}
     assert shown["background"] == {"7": {"since": "2026-11-29T00:00:00.000000Z"}}
     assert shown["current"] is None, "there is nothing whose progress it could be"
@@ -181,7 +234,7 @@ async def test_a_deep_path_makes_its_entry_and_a_removed_one_is_gone() -> None:
     run.remove("/subagents/never")
     run.remove("/usage/input")
     run.remove("/stall")
-    shown = run.snapshot().content
+    shown = run.shown().content
     assert shown["current"]["progress"] == {"value": 1}
     assert shown["subagents"] == {}
 
@@ -194,7 +247,7 @@ async def test_a_patch_of_an_owner_applies_whole_or_tells_every_fault() -> None:
     assert run.patch(good) == []
     bad = [{"op": "add", "path": "/model", "value": "m"}, {"op": "add", "path": "/status", "value": "done"}]
     assert [fault.code for fault in run.patch(bad)] == ["patch_path_forbidden"]
-    final = run.snapshot()
+    final = run.shown()
     reader.catch_up()
     assert (final.content["line"], final.content["model"]) == ("x", None)
     assert reader.content == final.content
@@ -211,7 +264,7 @@ async def test_what_does_not_fit_is_left_out_and_told_once(logs: list[Any]) -> N
         run.set("/plan/9", {"id": "1", "title": "t", "status": "active"})
     run.set("/context", {"used": float("nan"), "limit": 10})
     run.set("/line", "half \ud800 and \x00")
-    shown = run.snapshot().content
+    shown = run.shown().content
     assert shown["model"] == "kept"
     assert shown["usage"] == document.EMPTY_CONTENT["usage"]
     assert shown["current"] == {"kind": "tool", "name": "x"}
@@ -229,15 +282,15 @@ async def test_a_document_that_grows_too_large_drops_what_is_oldest(logs: list[A
         run.step({**STEP, "id": str(number), "summary": "s" * 8000})
         run.set(f"/background/{number}", {"title": "b" * 8000})
         if number % 7 == 0:
-            run.snapshot()
-    final = run.snapshot()
+            run.shown()
+    final = run.shown()
     assert size_of(final.content) <= document.MAX_CONTENT
     assert [step["id"] for step in final.content["steps"]][-1] == "199"
     assert list(final.content["background"])[-1] == "199"
     reader.catch_up()
     assert reader.content == final.content
     run.set("/workflows/huge", {str(number): "x" * 8000 for number in range(60)})
-    assert size_of(run.snapshot().content) <= document.MAX_CONTENT
+    assert size_of(run.shown().content) <= document.MAX_CONTENT
 
 
 async def test_text_ends_at_its_limit_with_a_notice() -> None:
@@ -246,14 +299,14 @@ async def test_text_ends_at_its_limit_with_a_notice() -> None:
     reader = Reader(hub, "c", "r")
     for _ in range(40):
         run.text("m", "é" * 20_000)
-        run.snapshot()
-    final = run.snapshot().content["text"]
+        run.shown()
+    final = run.shown().content["text"]
     assert final["content"].endswith(NOTICE)
     assert document.MAX_TEXT - 4 <= len(final["content"].encode()) <= document.MAX_TEXT
     reader.catch_up()
     assert reader.content["text"] == final
     run.text("n", "a new message has room again")
-    assert run.snapshot().content["text"]["content"] == "a new message has room again"
+    assert run.shown().content["text"]["content"] == "a new message has room again"
 
 
 async def test_half_a_character_waits_for_its_other_half() -> None:
@@ -261,9 +314,9 @@ async def test_half_a_character_waits_for_its_other_half() -> None:
     run = hub.open("r", "c", 1, {})
     reader = Reader(hub, "c", "r")
     run.text("m", "a\ud83d")
-    assert run.snapshot().content["text"] == {"message_id": "m", "length": 1, "content": "a"}
+    assert run.shown().content["text"] == {"message_id": "m", "length": 1, "content": "a"}
     run.text("m", "\ude00b\ud83d")
-    assert run.snapshot().content["text"] == {"message_id": "m", "length": 4, "content": "a😀b"}
+    assert run.shown().content["text"] == {"message_id": "m", "length": 4, "content": "a😀b"}
     run.text("n", "next\udc00")
     reader.catch_up()
     assert [data["text"] for _, data in reader.frames] == ["a", "😀b", "\ufffd"]
@@ -279,7 +332,7 @@ async def test_nobody_looking_means_nothing_is_encoded(monkeypatch: pytest.Monke
     monkeypatch.setattr(teller.Frame, "of", lambda *args: encoded.append(args))
     run.text("m", "hello")
     run.set("/model", "x")
-    assert run.snapshot().content["text"]["content"] == "hello"
+    assert run.shown().content["text"]["content"] == "hello"
     assert encoded == []
     assert run._patch_timer is run._text_timer is None
 
@@ -302,7 +355,7 @@ async def test_a_pens_frames_are_ten_a_second_at_most_and_the_first_comes_at_onc
         await asyncio.sleep(0)
     reader.catch_up()
     assert 5 <= len(reader.frames) <= 17
-    final = run.snapshot()
+    final = run.shown()
     reader.catch_up()
     assert reader.content == final.content
     run.close()
@@ -315,7 +368,7 @@ async def test_messages_that_change_at_every_word_make_no_flood() -> None:
     for number in range(1000):
         run.text(str(number), "word")
         await asyncio.sleep(0)
-    final = run.snapshot()
+    final = run.shown()
     reader.catch_up()
     assert len(reader.frames) < 50
     assert reader.content == final.content
@@ -328,7 +381,7 @@ async def test_a_reader_that_never_reads_is_bounded_and_told_once_to_start_anew(
     channel = hub._channels["c"]
     for number in range(MAX_FRAMES * 3):
         run.set("/model", str(number))
-        run.snapshot()
+        run.shown()
         quick.catch_up()
         assert len(channel.frames) <= MAX_FRAMES
     assert quick.snapshots == 1
@@ -336,16 +389,16 @@ async def test_a_reader_that_never_reads_is_bounded_and_told_once_to_start_anew(
     assert stuck.snapshots == 2
     assert stuck.content == quick.content
     run.set("/line", "goes on by frames")
-    run.snapshot()
+    run.shown()
     stuck.catch_up()
     assert (stuck.snapshots, len(stuck.frames)) == (2, 1)
     for _ in range(40):
         run.text("m", "x" * 20_000)
-        run.snapshot()
+        run.shown()
     assert sum(len(frame.sse) for frame in channel.frames) <= MAX_BYTES
     stuck.catch_up()
     assert stuck.snapshots == 3
-    assert stuck.content == run.snapshot().content
+    assert stuck.content == run.shown().content
 
 
 async def test_frames_that_everybody_has_are_not_kept() -> None:
@@ -354,7 +407,7 @@ async def test_frames_that_everybody_has_are_not_kept() -> None:
     readers = [Reader(hub, "c", "r") for _ in range(3)]
     for number in range(100):
         run.set("/model", str(number))
-        run.snapshot()
+        run.shown()
         for reader in readers:
             reader.catch_up()
     assert len(hub._channels["c"].frames) <= 17
@@ -391,7 +444,7 @@ async def test_an_owner_that_lost_its_run_tells_nothing_more() -> None:
     old.text("m", "zombie")
     old.close()
     new.set("/line", "new")
-    final = new.snapshot()
+    final = new.shown()
     reader.catch_up()
     assert reader.content == final.content
     assert hub.snapshot("r") is final

@@ -53,9 +53,9 @@ class LiveHub:
         mirror.take(patched)
 
     def ended(self, run_id: str) -> None:
-        mirror = self._mirrors.pop(run_id, None)
-        if mirror is not None:
-            mirror.tell()
+        home = self._pens.get(run_id) or self._mirrors.pop(run_id, None)
+        if home is not None:
+            home.tell()
 
     def _put_down(self, pen: Pen) -> None:
         if self._pens.get(pen.run_id) is pen:
@@ -64,7 +64,7 @@ class LiveHub:
     # --- readers
     def snapshot(self, run_id: str) -> DocumentSnapshot | None:
         home = self._pens.get(run_id) or self._mirrors.get(run_id)
-        return None if home is None else home.snapshot()
+        return None if home is None else home.shown()
 
     def mark(self, conversation_id: str) -> int:
         channel = self._channels.get(conversation_id)

@@ -59,7 +59,7 @@ class Mirror(Teller):
             if self._text_timer is None:
                 self._arm_text()
 
-    def snapshot(self) -> DocumentSnapshot:
+    def shown(self) -> DocumentSnapshot:
         self.tell()
         return DocumentSnapshot(self.run_id, self._now, self._content)
 

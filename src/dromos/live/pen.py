@@ -2,7 +2,7 @@
 
 A pen never fails a run. What does not fit the document's form is shortened or left out, and a warning says so once;
 what would make the document too large makes room by dropping the oldest. A version is epoch × 2³² + n and grows
-with each frame, not with each change. While nobody looks, nothing is encoded and no operation is kept.
+with each frame or save, not with each change. While nobody looks, nothing is encoded and no operation is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dromos.domain import document, patches
 from dromos.domain.errors import Fault
 from dromos.domain.forms import Form, Free, Group, Register, Unfit
 from dromos.domain.pointers import index_of, parts_of, pointer, same
-from dromos.domain.text import clean_text
+from dromos.domain.text import clean_text, utf16_length
 from dromos.live.channel import Channel
 from dromos.live.fitting import TextRoom, make_room
 from dromos.live.teller import Teller, Timer
@@ -27,6 +27,11 @@ from dromos.ports.live import DocumentSnapshot
 log = structlog.get_logger("dromos.live")
 
 SERVER_SECONDS = 1.0
+QUIET = frozenset({"/activity_at"})
+"""What is told with whatever else changes, and alone only every `QUIET_SECONDS`."""
+QUIET_SECONDS = 5.0
+MOST_NARROW = 2
+"""Where no more members of an object change, they are told instead of the object."""
 
 
 class Pen(Teller):
@@ -48,7 +53,10 @@ class Pen(Teller):
         self._put_down = put_down
         self._content = _fitting(content)
         self._written: list[str] = []  # the message so far, in pieces
+        self._untold: list[str] = []  # of it, what readers were not told
+        self._units = 0  # its length
         self._room = TextRoom()
+        self._now = self.version  # of the content, told or not
         self._dirty = False
         self._most = patches.size_of(self._content)  # bytes the content has at most
         self._snapshot: DocumentSnapshot | None = None
@@ -80,8 +88,10 @@ class Pen(Teller):
         place = self._way_to(parts)
         key = parts[-1]
         if isinstance(place, dict):
-            if key not in place or not same(place[key], fitting):
+            if key not in place:
                 self._edit({"op": "add", "path": path, "value": fitting})
+            elif not same(place[key], fitting):
+                self._replace(path, place[key], fitting)
         elif isinstance(place, list):
             index = index_of(key)
             kind = "replace" if index is not None and index < len(place) else "add"
@@ -110,20 +120,22 @@ class Pen(Teller):
         for index in range(len(steps) - 1, -1, -1):
             known = steps[index]
             if known["id"] == step["id"]:
-                kind, step = "replace", {**known, **step}
+                step = {**known, **step}
                 break
         else:
-            kind, index, known = "add", len(steps), None
+            index, known = len(steps), None
         try:
             fitting = form.conform(step, 3)
         except Unfit:
             return self._left_out("/steps", "the step does not fit")
-        if known is not None and same(known, fitting):
+        if known is not None:
+            if not same(known, fitting):
+                self._replace(f"/steps/{index}", known, fitting)
             return
         if index == document.MAX_STEPS:
             self._edit({"op": "remove", "path": "/steps/0"})
             index -= 1
-        self._edit({"op": kind, "path": f"/steps/{index}", "value": fitting})
+        self._edit({"op": "add", "path": f"/steps/{index}", "value": fitting})
 
     def patch(self, operations: Sequence[Mapping[str, Any]]) -> list[Fault]:
         done, faults = patches.change(self._content, list(operations))
@@ -140,12 +152,18 @@ class Pen(Teller):
             due = max(self._loop.time(), self._server_at + SERVER_SECONDS)
             self._server_timer = self._loop.call_at(due, self._tell_server)
 
-    def snapshot(self) -> DocumentSnapshot:
+    def shown(self) -> DocumentSnapshot:
+        """For a reader, who goes on with the frames that come: what was gathered is told before."""
         self.tell()
+        return self.snapshot()
+
+    def snapshot(self) -> DocumentSnapshot:
+        self._settle_text()
+        self._settle()
         known = self._snapshot
-        if known is not None and known.version == self.version:
+        if known is not None and known.version == self._now:
             shown = known.content["text"]
-            if (shown["message_id"], shown["length"]) == (self.message_id, self.length):
+            if (shown["message_id"], shown["length"]) == (self.message_id, self._units):
                 return known
             content = {**known.content}
         else:
@@ -153,10 +171,10 @@ class Pen(Teller):
             content = orjson.loads(orjson.dumps(self._content))
         content["text"] = {
             "message_id": self.message_id,
-            "length": self.length,
+            "length": self._units,
             "content": self._whole_text(),
         }
-        self._snapshot = DocumentSnapshot(self.run_id, self.version, content)
+        self._snapshot = DocumentSnapshot(self.run_id, self._now, content)
         return self._snapshot
 
     def close(self) -> None:
@@ -174,24 +192,36 @@ class Pen(Teller):
 
     # --- inside
     def _next_version(self) -> int:
-        if not self._dirty:
-            return self.version
-        self._make_room()
-        self._dirty = False
-        return self.version + 1
+        self._settle()
+        return self._now
+
+    def _settle(self) -> None:
+        """What changed gets its version."""
+        if self._dirty:
+            self._make_room()
+            self._dirty = False
+            self._now += 1
 
     def _take_text(self) -> str:
-        text = self._room.admit(self._pieces)
+        self._settle_text()
+        text = "".join(self._untold)
+        self._untold.clear()
+        return text
+
+    def _settle_text(self) -> None:
+        """What was written becomes part of the message."""
+        text = self._room.admit(self._pieces) if self._pieces else ""
         if text:
             self._written.append(text)
-        return text
+            self._untold.append(text)
+            self._units += utf16_length(text)
 
     def _new_message(self, message_id: str) -> None:
         self._room.ends = True
         if self._hurried():
-            self._pieces.clear()  # it is replaced in a moment
+            self._take_text()  # it is replaced in a moment
         self._tell_text()
-        self._room, self._written = TextRoom(), []
+        self._room, self._written, self._units = TextRoom(), [], 0
         self._begin_message(message_id)
 
     def _whole_text(self) -> str:
@@ -234,8 +264,18 @@ class Pen(Teller):
             self._most += len(operation["path"]) + len(orjson.dumps(operation["value"])) + 4
         if self._channel is not None:
             self._edits.add(operation)
-            if self._patch_timer is None:
-                self._arm_patch()
+            if self._patch_timer is None or self._patch_waits:
+                self._arm_patch(QUIET_SECONDS if operation["path"] in QUIET else 0.0)
+
+    def _replace(self, path: str, before: Any, after: Any) -> None:
+        """Of an object that keeps its members, only those that changed."""
+        if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+            changed = [name for name in after if not same(before[name], after[name])]
+            if len(changed) <= MOST_NARROW:
+                for name in changed:
+                    self._edit({"op": "replace", "path": path + pointer(name), "value": after[name]})
+                return
+        self._edit({"op": "replace", "path": path, "value": after})
 
     def _make_room(self) -> None:
         """Keep the content within its limit. Measured only where the changes since the last time may have passed it."""

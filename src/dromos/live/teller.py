@@ -43,7 +43,8 @@ class Teller(ABC):
         self._pieces: list[str] = []  # text that is not told yet
         self._patch_timer: Timer | None = None
         self._text_timer: Timer | None = None
-        self._free_at = self._text_at = self._early_until = 0.0
+        self._patch_waits = False  # for something more important
+        self._free_at = self._text_at = self._patch_at = self._early_until = 0.0
 
     @abstractmethod
     def _next_version(self) -> int:
@@ -69,8 +70,15 @@ class Teller(ABC):
         self.message_id, self.length = message_id, length
         self._early_until = 0.0
 
-    def _arm_patch(self) -> None:
-        self._patch_timer = self._at(self._free_at, self._tell_patch)
+    def _arm_patch(self, later: float = 0.0) -> None:
+        """Tell the edits when a frame may go out, or `later` seconds after the last patch where nothing else asks."""
+        due = max(self._free_at, self._patch_at + later) if later else self._free_at
+        if self._patch_timer is not None:
+            if later or not self._patch_waits:
+                return
+            self._patch_timer.cancel()
+        self._patch_waits = bool(later)
+        self._patch_timer = self._at(due, self._tell_patch)
 
     def _arm_text(self) -> None:
         now = self._loop.time()
@@ -100,13 +108,12 @@ class Teller(ABC):
         if self._edits and self._channel is not None:
             data = {"run_id": self.run_id, "base_version": start, "version": self.version}
             self._publish("run.patch", {**data, "patch": self._edits.take()}, start, self.version)
+            self._patch_at = self._loop.time()
 
     def _tell_text(self) -> None:
         if self._text_timer is not None:
             self._text_timer.cancel()
             self._text_timer = None
-        if not self._pieces:
-            return
         text = self._take_text()
         if not text:
             return

@@ -110,7 +110,9 @@ class LiveRun(Protocol):
         """Send changed server fields (`run.server`) to focused readers; at most one a second."""
         ...
 
-    def snapshot(self) -> DocumentSnapshot: ...
+    def snapshot(self) -> DocumentSnapshot:
+        """The document to be saved. Readers are told of it when their time comes."""
+        ...
 
     def close(self) -> None:
         """The attempt ended; the document leaves memory."""
@@ -168,5 +170,5 @@ class LiveDocuments(Protocol):
         ...
 
     def ended(self, run_id: str) -> None:
-        """The run ended: what was relayed for it is told and leaves memory."""
+        """The run ended: what still waited is told; what was relayed for it leaves memory."""
         ...
