@@ -216,7 +216,7 @@ async def test_a_running_tool_shows_in_the_box_and_in_the_history_and_its_result
     await tab.say('!say Let me see.\n!call t__gate {"name": "shown"}\n!say There it is.')
     call = tab.page.locator("details")
     await expect(tab.box.locator(".what")).to_contain_text("t__gate")
-    await expect(tab.box.locator("dd").first).to_contain_text('t__gate {"name":"shown"} · since')
+    await expect(tab.box.locator("dd").first).to_contain_text("t__gate name = shown · since")
     await expect(call.locator("summary")).to_contain_text("running")
     await expect(tab.answers).to_have_text(["Let me see."])
     open_gate(shared_server, "shown")
