@@ -120,17 +120,26 @@ async def test_hidden_tabs_follow_over_the_shared_stream_and_read_when_they_are_
     tab = await open_tab(server)
     await tab.say("!say one")
     await tab.ended()
+    await tab.say("!tokens 40 20")
+    await expect(tab.answer).to_contain_text(re.compile(r"(\w+ ){4}"))
     await tab.hide()
     asked: list[str] = []
     tab.page.on("request", lambda request: request.method == "GET" and asked.append(request.url))
     other = await open_tab(server, f"/c/{tab.conversation}")
-    await other.say("!say two")
     await other.ended(boxes=2)
     await tab.ended(boxes=2)
-    await expect(tab.page).to_have_title(re.compile("say one"))
+    await other.say("!say three")
+    for each in (other, tab):
+        await each.ended(boxes=3)
     assert asked == []
     await tab.show()
-    await expect(tab.answer).to_have_text("two")
+    await expect(tab.answers).to_have_text(["one", re.compile("w1 .*w40"), "three"])
+    missed = tab.boxes.nth(1)
+    await missed.locator("button.toggle").click()
+    run = await missed.get_attribute("data-run")
+    document = await (await tab.page.request.get(f"{tab.base}/v1/runs/{run}/document")).json()
+    wanted = f"{document['version']}.{document['run_version']}"
+    await expect(missed).to_have_attribute("data-version", wanted)
 
 
 @pytest.mark.slow(60)

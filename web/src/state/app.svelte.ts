@@ -2,13 +2,14 @@
 // It draws from the server's answers and events only. All values are replaced, never changed in place.
 
 import { api, Problem } from "../wire/api";
-import type { Agent, DocumentAnswer, DurableEvent, Message, Page, Run, RunDocument, RunStatusPayload } from "../wire/types";
+import type { Agent, DurableEvent, Message, Page, Run, RunDocument, RunStatusPayload } from "../wire/types";
 import { Connection, type State } from "../live/connection";
-import * as live from "../live/document";
+import type { LiveRun } from "../live/document";
 import * as past from "../live/history";
 import { documentOf, isLive, usedTokens } from "../text/status";
 import { Actions, type Took } from "./actions.svelte";
 import { Caller } from "./caller.svelte";
+import { Documents } from "./documents.svelte";
 import { Lists } from "./lists.svelte";
 import { Seen } from "./seen";
 import { throttle } from "./throttle";
@@ -23,7 +24,6 @@ class App extends Actions {
   /** The conversation in focus; null is the first screen. */
   open = $state<string | null>(null);
   history = $state.raw<past.History | null>(null);
-  documents = $state.raw<Record<string, live.LiveRun>>({});
   loading = $state(false);
   /** Why the open conversation cannot be shown; `missing` where it does not exist (any more). */
   problem = $state.raw<{ text: string; missing: boolean } | null>(null);
@@ -35,7 +35,7 @@ class App extends Actions {
 
   #connection = new Connection({
     event: (event) => this.#durable(event),
-    frame: (name, data) => this.#frame(name, data),
+    frame: (name, data) => this.#documents.frame(name, data),
     focus: (conversation, live, whole) => this.#focused(conversation, live, whole),
     reset: () => {
       this.#anew = true;
@@ -53,6 +53,11 @@ class App extends Actions {
     },
     shown: (visible) => visible && this.#wake(),
   });
+  #documents = new Documents({
+    open: () => this.open,
+    has: (run) => this.history?.runs[run] !== undefined,
+    stepped: () => this.#reread(),
+  });
   #opening: AbortController | null = null;
   /** Events that come while the conversation is read: the read may be older than they are. */
   #meanwhile: DurableEvent[] | null = null;
@@ -63,10 +68,14 @@ class App extends Actions {
   #anew = false;
   /** Whoever does not look is told of what the next read finds. */
   #callAfterwards = false;
-  #fetching = new Map<string, () => void>();
   /** Whether frames of the open conversation come by themselves. */
   #framed = false;
   #seen = new Seen((conversation) => this.lists.put(conversation));
+
+  /** The live documents of the open conversation, by run. */
+  get documents(): Record<string, LiveRun> {
+    return this.#documents.all;
+  }
 
   start(): void {
     addEventListener("popstate", () => void this.#show(idOf(location.pathname)));
@@ -170,6 +179,7 @@ class App extends Actions {
   /** The page is shown again, or the connection is back: reads what was put off or failed. */
   #wake(): void {
     this.lists.wake();
+    this.#documents.wake();
     if (this.agents.length === 0) void this.readAgents();
     if (this.open === null || this.problem?.missing) return;
     if (this.#outdated || (!this.history && !this.loading)) this.#reread();
@@ -181,7 +191,7 @@ class App extends Actions {
     this.problem = null;
     if (this.open !== conversation) {
       this.history = null;
-      this.documents = {};
+      this.#documents.clear();
       this.#framed = false;
     }
     this.open = this.lists.looking = conversation;
@@ -212,7 +222,7 @@ class App extends Actions {
       const apart = found.items.some((run) => isLive(run.status) && !live.has(run.id));
       const runs = apart ? await api.runsOf(id, null, opening.signal) : found;
       if (opening.signal.aborted || this.open !== id) return null;
-      if (this.#anew) this.documents = {};
+      if (this.#anew) this.#documents.clear();
       let next = past.fromAnswer(answer, this.#anew ? undefined : (this.history ?? undefined), runs);
       this.#anew = false;
       const later = meanwhile.filter((event) => event.conversation_id === id && event.seq > answer.seq);
@@ -225,7 +235,7 @@ class App extends Actions {
       this.#noteSeen();
       this.problem = null;
       this.#connection.focus(id);
-      if (last && last.status !== "completed" && !this.documents[last.id]) this.#fetch(last.id);
+      if (last && last.status !== "completed" && !this.documents[last.id]) this.#documents.read(last.id);
       return answer.seq;
     } catch (error) {
       if (opening.signal.aborted) return null;
@@ -249,34 +259,16 @@ class App extends Actions {
     else setTimeout(() => this.open === id && this.#reread(), RETRY_MS);
   }
 
-  /** Reads a run's document again: one request at a time per run, at most four a second, until it is there. */
-  #fetch(run: string): void {
-    let ask = this.#fetching.get(run);
-    if (!ask) {
-      ask = throttle(async () => {
-        try {
-          if (!document.hidden) this.#snapshot(await api.document(run));
-        } catch (error) {
-          // What it shows may be old until this has worked: nothing else may ever come for it.
-          const lasting = error instanceof Problem && error.status >= 400 && error.status < 500;
-          if (!lasting) setTimeout(() => this.history?.runs[run] && this.#fetch(run), RETRY_MS);
-        }
-      }, 250);
-      this.#fetching.set(run, ask);
-    }
-    ask();
-  }
-
   /** Reads a run's document where it is not here, or where what is here may be old. */
   readDocument(run: string, again = false): void {
-    if (again || !this.documents[run]) this.#fetch(run);
+    if (again || !this.documents[run]) this.#documents.read(run);
   }
 
   /** Once a second: what no frame and no event tells. */
   #look(): void {
     if (document.hidden) return;
     this.lists.watchRuns(this.open);
-    if (this.run && !this.#framed && this.stream === "open") this.#fetch(this.run.id);
+    if (this.run && !this.#framed && this.stream === "open") this.#documents.read(this.run.id);
   }
 
   #noteSeen(): void {
@@ -290,20 +282,7 @@ class App extends Actions {
     if (conversation !== this.open) return;
     this.#framed = live;
     const shown = this.last;
-    if (live && !whole && shown && (isLive(shown.status) || this.documents[shown.id])) this.#fetch(shown.id);
-  }
-
-  #frame(name: string, data: unknown): void {
-    switch (name) {
-      case "run.document":
-        return this.#snapshot(data as DocumentAnswer);
-      case "run.text":
-        return this.#step(data as live.TextFrame, live.text);
-      case "run.patch":
-        return this.#step(data as live.PatchFrame, live.patch);
-      case "run.server":
-        return this.#step(data as live.ServerPart, live.server);
-    }
+    if (live && !whole && shown && (isLive(shown.status) || this.documents[shown.id])) this.#documents.read(shown.id);
   }
 
   #durable(event: DurableEvent): void {
@@ -325,43 +304,14 @@ class App extends Actions {
   #follow(event: DurableEvent): void {
     if (event.type !== "run.status") return;
     const { run, document } = event.payload as unknown as RunStatusPayload;
-    const kept = this.documents[run.id];
-    if (kept && document) this.#put(run.id, live.server(kept, document));
-    else if (isLive(run.status)) this.#fetch(run.id);
+    if (this.documents[run.id] && document) this.#documents.server(document);
+    else if (isLive(run.status)) this.#documents.read(run.id);
     // What was said and called on the way is read at the end; so is whether the run can be continued.
     if (!isLive(run.status)) {
-      this.#fetch(run.id);
+      this.#documents.read(run.id);
       this.#reread();
     }
   }
-
-  #snapshot(answer: DocumentAnswer): void {
-    const id = answer.document.run_id;
-    if (answer.document.conversation_id !== this.open) return;
-    this.#put(id, live.snapshot(this.documents[id], answer));
-  }
-
-  #step<F extends { run_id: string }>(frame: F, apply: (old: live.LiveRun, frame: F) => live.Outcome): void {
-    const kept = this.documents[frame.run_id];
-    if (kept) this.#put(frame.run_id, apply(kept, frame));
-    else if (this.history?.runs[frame.run_id]) this.#fetch(frame.run_id);
-  }
-
-  #put(run: string, outcome: live.Outcome): void {
-    if (outcome === "same") return;
-    if (outcome === "stale") return this.#fetch(run);
-    const before = this.documents[run]?.document;
-    this.documents = { ...this.documents, [run]: outcome };
-    if (live.waits(outcome)) this.#fetch(run);
-    const after = outcome.document;
-    // A step began or ended: the messages it left are rows without events, so they are read.
-    if (isLive(after.status) && stepsOf(before) !== stepsOf(after)) this.#reread();
-  }
-}
-
-/** Tells how far the steps are; a document holds the newest 50 of them. */
-function stepsOf(document: RunDocument | undefined): string {
-  return (document?.steps ?? []).map((step) => `${step.id} ${step.status}`).join();
 }
 
 function idOf(path: string): string | null {
