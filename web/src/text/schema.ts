@@ -1,8 +1,7 @@
 // A JSON Schema as the fields of a form, and the form's entries as an answer. Pure.
 //
-// Read are objects, text, numbers, yes or no, choices (`enum`, `const`, `oneOf` of constants) and lists of these, with
-// references inside the schema. What is beyond that makes the whole schema unreadable here (`null`): the person then
-// writes JSON. The server alone decides whether an answer fits; this only helps to write one. Patterns are shown and
+// Read are objects, text, numbers, yes or no, choices (`enum`, `const`, `oneOf` of constants or of objects told apart by
+// a constant), and lists of these, with references inside the schema. For what is beyond that the person writes JSON. The server alone decides whether an answer fits; this only helps to write one. Patterns are shown and
 // never carried out: a bad one could hold up the page.
 
 export type Schema = Record<string, unknown>;
@@ -17,6 +16,11 @@ export type Field = Common &
     | { kind: "many"; options: Option[]; least: number; most: number | null }
     | { kind: "list"; item: Field; least: number; most: number | null }
     | { kind: "group"; fields: [string, Field][] }
+    | { kind: "tuple"; items: Field[] }
+    | { kind: "variant"; variants: { label: string; field: Field }[] }
+    /** A constant: nothing to enter. */
+    | { kind: "fixed"; value: unknown }
+    | { kind: "json"; schema: unknown }
   );
 
 export interface Option { label: string; value: unknown }
@@ -28,24 +32,39 @@ export type Entry = string | boolean | boolean[] | Entry[] | { [name: string]: E
 export type Faults = Map<string, string>;
 
 const DEEPEST = 6;
+/** A form of more fields than these is none; schemas may also be their own parts, without an end. */
+const MOST_FIELDS = 200;
 
-export function fieldOf(schema: Schema): Field | null {
-  return read(schema, "", true, schema, 0);
+interface Whole { root: Schema; left: number }
+
+export function fieldOf(schema: Schema): Field {
+  const whole: Whole = { root: schema, left: MOST_FIELDS };
+  const field = read(schema, "", true, whole, 0);
+  return whole.left < 0 ? { kind: "json", title: text(schema["title"]), about: "", required: true, initial: schema["default"], schema } : field;
 }
 
-function read(given: unknown, name: string, required: boolean, root: Schema, depth: number): Field | null {
-  const schema = resolve(given, root);
-  if (schema === null || depth > DEEPEST) return null;
+function read(given: unknown, name: string, required: boolean, whole: Whole, depth: number): Field {
+  const schema = resolve(given, whole.root) ?? {};
+  whole.left -= 1;
   const common: Common = {
     title: text(schema["title"]) || name, about: text(schema["description"]), required, initial: schema["default"],
   };
+  return (depth <= DEEPEST && whole.left >= 0 && form(schema, name, common, whole, depth)) || { ...common, kind: "json", schema: given };
+}
+
+/** The field that a form has for it; null where only JSON will do. */
+function form(schema: Schema, name: string, common: Common, whole: Whole, depth: number): Field | null {
+  const { root } = whole;
+  const { required } = common;
+  if ("const" in schema && depth > 0 && required) return { ...common, kind: "fixed", value: schema["const"] };
   const options = optionsOf(schema, root);
   if (options) return { ...common, kind: "choice", options };
   const one = alternative(schema, root);
   if (one) {
-    const field = read({ ...one, ...pick(schema, ["title", "description", "default"]) }, name, false, root, depth + 1);
-    return field && { ...field, required: false };
+    return { ...read({ ...one, ...pick(schema, ["title", "description", "default"]) }, name, false, whole, depth + 1), required: false };
   }
+  const variants = variantsOf(schema, whole, depth);
+  if (variants) return { ...common, kind: "variant", variants };
   if (["anyOf", "oneOf", "allOf", "not", "if"].some((word) => word in schema)) return null;
   switch (typeOf(schema)) {
     case "string":
@@ -62,10 +81,14 @@ function read(given: unknown, name: string, required: boolean, root: Schema, dep
     case "boolean":
       return { ...common, kind: "yes" };
     case "array": {
-      if (!("items" in schema) || "prefixItems" in schema) return null;
       const bounds = { least: number(schema["minItems"]) ?? 0, most: number(schema["maxItems"]) };
-      const item = read(schema["items"], "", true, root, depth + 1);
-      if (item === null) return null;
+      const first = schema["prefixItems"];
+      if (Array.isArray(first)) {
+        if (bounds.most !== first.length && schema["items"] !== false) return null;
+        return { ...common, kind: "tuple", items: first.map((part) => read(part, "", true, whole, depth + 1)) };
+      }
+      if (!("items" in schema)) return null;
+      const item = read(schema["items"], "", true, whole, depth + 1);
       if (item.kind === "choice") return { ...common, kind: "many", options: item.options, ...bounds };
       return { ...common, kind: "list", item, ...bounds };
     }
@@ -75,9 +98,8 @@ function read(given: unknown, name: string, required: boolean, root: Schema, dep
       const needed = Array.isArray(schema["required"]) ? schema["required"] : [];
       const fields: [string, Field][] = [];
       for (const [key, part] of Object.entries(properties)) {
-        const field = read(part, key, needed.includes(key), root, depth + 1);
-        if (field === null) return null;
-        fields.push([key, field]);
+        if (whole.left < 0) return null;
+        fields.push([key, read(part, key, needed.includes(key), whole, depth + 1)]);
       }
       return { ...common, kind: "group", fields };
     }
@@ -93,9 +115,9 @@ function resolve(given: unknown, root: Schema): Schema | null {
     if (!isSchema(at)) return null;
     const reference = at["$ref"];
     if (typeof reference !== "string") return at;
-    if (!reference.startsWith("#/")) return null;
+    if (reference !== "#" && !reference.startsWith("#/")) return null;
     let target: unknown = root;
-    for (const part of reference.slice(2).split("/")) {
+    for (const part of reference.slice(2).split("/").filter(Boolean)) {
       const key = part.replaceAll("~1", "/").replaceAll("~0", "~");
       target = isSchema(target) && Object.hasOwn(target, key) ? target[key] : null;
     }
@@ -113,6 +135,21 @@ function optionsOf(schema: Schema, root: Schema): Option[] | null {
   const parts = either.map((part) => resolve(part, root));
   if (!parts.every((part) => part !== null && "const" in part)) return null;
   return parts.map((part) => ({ label: text(part?.["title"]) || labelOf(part?.["const"]), value: part?.["const"] }));
+}
+
+/** Objects of which one is meant, told apart by a constant that all of them have under one name. */
+function variantsOf(schema: Schema, whole: Whole, depth: number): { label: string; field: Field }[] | null {
+  const either = schema["oneOf"] ?? schema["anyOf"];
+  if (!Array.isArray(either) || either.length === 0 || ("properties" in schema)) return null;
+  const parts = either.map((part) => resolve(part, whole.root));
+  const constants = (part: Schema | null): [string, unknown][] =>
+    Object.entries(isSchema(part?.["properties"]) ? part["properties"] : {}).flatMap(([name, one]) => (isSchema(one) && "const" in one ? [[name, one["const"]]] : []));
+  const shared = constants(parts[0] ?? null).find(([name]) => parts.every((part) => constants(part).some(([other]) => other === name)))?.[0];
+  if (shared === undefined) return null;
+  return parts.map((part) => ({
+    label: text(part?.["title"]) || labelOf(constants(part).find(([name]) => name === shared)?.[1]),
+    field: read({ ...part, title: "" }, "", true, whole, depth + 1),
+  }));
 }
 
 /** Of "this or nothing" the this. */
@@ -150,6 +187,10 @@ export function blank(field: Field, value: unknown = field.initial): Entry {
       const values: unknown[] = Array.isArray(value) ? value : Array.from({ length: field.least }, () => field.item.initial);
       return values.map((one) => blank(field.item, one));
     }
+    case "tuple": return field.items.map((item, i) => blank(item, Array.isArray(value) ? value[i] : item.initial));
+    case "variant": return { pick: field.required ? "0" : "", parts: field.variants.map((variant) => blank(variant.field)) };
+    case "fixed": return "";
+    case "json": return value === undefined ? "" : JSON.stringify(value, null, 2);
     case "group":
       return Object.fromEntries(field.fields.map(([name, part]) => [name, blank(part, isSchema(value) && Object.hasOwn(value, name) ? value[name] : part.initial)]));
   }
@@ -171,7 +212,7 @@ function take(field: Field, entry: Entry, path: string, faults: Faults): unknown
       return field.required ? [] : undefined;
     }
     if (!field.required) return undefined;
-    if (field.kind !== "group") return fault(field.kind === "choice" ? "Choose one." : "This is needed.");
+    if (!["group", "fixed", "tuple"].includes(field.kind)) return fault(field.kind === "choice" || field.kind === "variant" ? "Choose one." : "This is needed.");
   }
   switch (field.kind) {
     case "text": {
@@ -204,6 +245,20 @@ function take(field: Field, entry: Entry, path: string, faults: Faults): unknown
       if (field.most !== null && entries.length > field.most) return fault(`At most ${field.most}.`);
       return entries.map((one, i) => take(field.item, one, `${path}/${i}`, faults));
     }
+    case "tuple": return field.items.map((item, i) => take(item, (entry as Entry[])[i] ?? "", `${path}/${i}`, faults));
+    case "variant": {
+      const at = Number(picked(entry));
+      const variant = field.variants[at];
+      return variant && take(variant.field, partsOf(entry)[at] ?? "", path, faults);
+    }
+    case "fixed": return field.value;
+    case "json": {
+      try {
+        return JSON.parse(String(entry));
+      } catch {
+        return fault("This is no JSON. Text stands in double quotes.");
+      }
+    }
     case "group": {
       const answer: Record<string, unknown> = {};
       for (const [name, part] of field.fields) {
@@ -215,6 +270,8 @@ function take(field: Field, entry: Entry, path: string, faults: Faults): unknown
   }
 }
 
+export const picked = (entry: Entry): string => String((entry as { pick?: Entry }).pick ?? "");
+export const partsOf = (entry: Entry): Entry[] => ((entry as { parts?: Entry }).parts as Entry[] | undefined) ?? [];
 export const escaped = (name: string): string => name.replaceAll("~", "~0").replaceAll("/", "~1");
 const atLeast = (n: number): string => `At least ${n}.`;
 
@@ -224,6 +281,9 @@ function isEmpty(field: Field, entry: Entry): boolean {
     case "yes": return entry === false;
     case "many": return !(entry as boolean[]).some(Boolean);
     case "list": return (entry as Entry[]).length === 0;
+    case "tuple": return field.items.every((item, i) => isEmpty(item, (entry as Entry[])[i] ?? ""));
+    case "variant": return picked(entry) === "";
+    case "fixed": return true;
     case "group": return field.fields.every(([name, part]) => isEmpty(part, (entry as Record<string, Entry>)[name] ?? ""));
     default: return String(entry).trim() === "";
   }
