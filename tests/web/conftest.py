@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -73,6 +74,7 @@ async def server(_second_server: ServeProcess) -> ServeProcess:
     """A server without any conversation that this test has to itself, to be killed and started again."""
     if not _second_server.running:
         await _second_server.start()
+    await _second_server.wait_ready()  # a test may have failed while it was starting
     async with httpx.AsyncClient(base_url=_second_server.url, trust_env=False, timeout=30) as client:
         while items := (await client.get("/v1/conversations")).json()["items"]:
             for conversation in items:
@@ -89,14 +91,18 @@ async def _warm(server: ServeProcess) -> None:
 
 
 def with_tools(folder: Path, settings: str = "") -> ServeProcess:
-    """A server in `folder` with the counting tools, an agent for puppets, and these lines of `dromos.toml`."""
+    """A server in `folder` with the counting tools, agents for puppets and nested graphs, and these lines of `dromos.toml`."""
     tools = {
         "command": sys.executable,
         "args": ["-m", "dromos.testing.tools_server"],
         "env": {"CT_FILE": str(folder / "effects")},
     }
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": tools}}))
-    (folder / "dromos.toml").write_text(f"{settings}[agents.{AGENT}]\nremote = true\n")
+    shutil.copy(Path(__file__).with_name("nested_graph.py"), folder)
+    agents = {AGENT: "remote = true", **{name: f'graph = "nested_graph:{name}"' for name in ("graph", "asking")}}
+    (folder / "dromos.toml").write_text(
+        settings + "".join(f"[agents.{name}]\n{line}\n" for name, line in agents.items())
+    )
     return ServeProcess(folder / "data")
 
 
