@@ -61,6 +61,7 @@ CASES: dict[str, str] = {
     "P140": "Reaching the step limit keeps the work done so far, and Continue goes on from there.",
     "P142": "Through minutes of silence and a cut line a box keeps the server's word: status, last sign, and Stop.",
     "P143": "One list per person holds what needs them, counted and linked, on every device, until it is handled on one.",
+    "P145": "While a graph within a graph waits for an answer, what was said before it never leaves the view.",
 }
 
 PROMISES: dict[str, str] = {
