@@ -169,3 +169,15 @@ def test_server_fields_without_a_run_version_belong_to_the_one_that_is_known() -
     assert view.take(Event("run.server", {"run_id": "r", "cost": {"amount": "0.01"}}))
     assert view.document["cost"] == {"amount": "0.01"}
     assert not view.take(Event("run.server", {"run_id": "r", "run_version": 2, "cost": None}))
+
+
+def test_an_answer_older_than_what_is_here_is_not_asked_for_again_at_once() -> None:
+    view = RunView(RUN)
+    view.take(document(10))
+    view.take(patch(11, 12, {"op": "replace", "path": "/line", "value": "twelve"}))
+    view.take(document(9))
+    assert (view.stale, view.version) == (False, 10)
+    assert not view.take(patch(12, 13, {"op": "add", "path": "/line", "value": "thirteen"}))
+    assert view.stale
+    view.take(document(11, line="eleven"))
+    assert (view.stale, view.version, view.document["line"]) == (False, 13, "thirteen")

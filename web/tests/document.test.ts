@@ -123,6 +123,17 @@ describe("a gap", () => {
     expect(live.waits(whole)).toBe(false);
   });
 
+  test("is not asked for again at once where the answer was older than what is here", () => {
+    const run = start();
+    live.patch(run, line(11, 12));
+    const old = live.snapshot(run, fetched(9));
+    expect(live.waits(old)).toBe(false);
+    expect(old.version).toBe(10);
+    expect(live.patch(old, line(12, 13))).toBe("stale");
+    expect(live.patch(old, line(13, 14))).toBe("same");
+    expect(live.snapshot(old, fetched(12)).version).toBe(14);
+  });
+
   test("keeps no text of messages that the document left behind", () => {
     const run = start({ text: { message_id: "m", length: 1, content: "x" } });
     expect(live.text(run, said(3, "lost"))).toBe("stale");

@@ -34,6 +34,7 @@ class RunView:
         self.length = 0
         self.stale = False
         self._kept: list[Mapping[str, Any]] = []
+        self._outdated = False  # the last answer was older than what is here: a newer one will be sent
 
     @property
     def run_id(self) -> str:
@@ -87,18 +88,21 @@ class RunView:
             self._show_text()
         if newer_here:
             self.document |= server
-        kept, self._kept, self.stale = self._kept, [], False
+        kept, self._kept, self.stale, self._outdated = self._kept, [], False, False
         for frame in _since(kept, self.message_id):
             self._frame(frame)
+        if self.stale and answer["version"] < self.version:
+            # Another server's, which the news has not reached. Asking again at once would bring the same.
+            self.stale, self._outdated = False, True
         return True
 
     def _frame(self, frame: Mapping[str, Any]) -> bool:
         """A text or a patch; what cannot be put in waits for the document."""
-        if not self.stale:
+        if not (self.stale or self._outdated):
             fits = self._append(frame) if "offset" in frame else self._patch(frame)
             if fits is not None:
                 return fits
-            self.stale = True
+        self.stale, self._outdated = True, False
         self._kept = [*self._kept[-MOST_KEPT:], frame]
         return False
 
@@ -170,8 +174,9 @@ _SERVER = frozenset(
 
 
 def _since(kept: list[Mapping[str, Any]], message_id: str | None) -> list[Mapping[str, Any]]:
-    """The kept frames without the text of messages before `message_id`, which the document shows."""
-    shown = next((at for at, frame in enumerate(kept) if frame.get("message_id") == message_id), None)
-    if shown is None:
-        return kept
-    return [frame for at, frame in enumerate(kept) if at >= shown or "offset" not in frame]
+    """The kept frames without what is surely text of messages before `message_id`, which the document shows."""
+    texts = [at for at, frame in enumerate(kept) if "offset" in frame]
+    shown = [at for at in texts if kept[at]["message_id"] == message_id]
+    begun = [at for at in texts if kept[at]["offset"] == 0]
+    first = min(shown or begun or [len(kept)])
+    return [frame for at, frame in enumerate(kept) if at >= first or "offset" not in frame]

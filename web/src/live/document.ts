@@ -4,14 +4,15 @@
 // are independent. A frame that does not fit answers `stale`: the caller fetches the document again, once; frames that
 // arrive meanwhile are kept and put in behind it. A frame that is older than what is here changes nothing.
 
-import { documentOf } from "../text/status";
-import type { DocumentAnswer, PatchOp, RunDocument, RunStatusPayload } from "../wire/types";
+import type { DocumentAnswer, PatchOp, RunDocument } from "../wire/types";
 import { applyPatch, PatchError } from "./patch";
 
 export interface LiveRun {
   version: number; document: RunDocument;
-  /** Frames behind a gap, while the document is fetched; the one thing here that is changed in place. */
+  /** Frames behind a gap, while the document is fetched; these two are changed in place. */
   kept?: Frame[];
+  /** The last answer was older than what is here: a newer one will be sent, and asking again at once brings the same. */
+  outdated?: boolean;
 }
 
 export interface TextFrame { run_id: string; message_id: string; offset: number; text: string }
@@ -26,7 +27,9 @@ export type Outcome = LiveRun | "same" | "stale";
 const MOST_KEPT = 512;
 
 /** Whether something is missing here that only a fetched document brings. */
-export const waits = (run: LiveRun): boolean => (run.kept?.length ?? 0) > 0;
+export const waits = (run: LiveRun): boolean => behind(run) && !run.outdated;
+
+const behind = (run: LiveRun): boolean => (run.kept?.length ?? 0) > 0;
 
 const SERVER_FIELDS = [
   "status", "reason", "error", "run_version", "created_at", "started_at", "finished_at", "attempt", "crashes",
@@ -48,21 +51,18 @@ export function snapshot(old: LiveRun | undefined, answer: DocumentAnswer): Live
   const kept = since(old.kept ?? [], run.document.text?.message_id ?? null);
   for (const [at, frame] of kept.entries()) {
     const outcome = put(run, frame);
-    if (outcome === "stale") return { ...run, kept: kept.slice(at) };
+    if (outcome === "stale") return { ...run, kept: kept.slice(at), outdated: answer.version < run.version };
     if (outcome !== "same") run = outcome;
   }
   return run;
 }
 
-/** The kept frames without the text of messages before the one that is shown. */
+/** The kept frames without what is surely text of messages before the one that is shown. */
 function since(kept: Frame[], shown: string | null): Frame[] {
-  const first = kept.findIndex((frame) => "offset" in frame && frame.message_id === shown);
-  return first < 0 ? kept : kept.filter((frame, at) => at >= first || !("offset" in frame));
-}
-
-/** The whole server part as a `run.status` event carries it: the run, and what stands around it. */
-export function serverPartOf({ run, requests, followups, owner }: RunStatusPayload): ServerPart {
-  return { ...documentOf(run), requests: requests ?? [], followups: followups ?? [], owner: owner ?? null };
+  const place = (fits: (frame: TextFrame) => boolean): number => kept.findIndex((frame) => "offset" in frame && fits(frame));
+  const [ofShown, begun] = [place((frame) => frame.message_id === shown), place((frame) => frame.offset === 0)];
+  const first = ofShown >= 0 ? ofShown : begun >= 0 ? begun : kept.length;
+  return kept.filter((frame, at) => at >= first || !("offset" in frame));
 }
 
 /** Puts a server part (whole or in part) over the document, unless it is older. */
@@ -77,12 +77,15 @@ export const patch = (old: LiveRun, frame: PatchFrame): Outcome => step(old, fra
 export const text = (old: LiveRun, frame: TextFrame): Outcome => step(old, frame);
 
 function step(old: LiveRun, frame: Frame): Outcome {
-  const behind = waits(old);
-  const outcome = behind ? "stale" : put(old, frame);
+  const waited = behind(old);
+  const outcome = waited ? "stale" : put(old, frame);
   if (outcome !== "stale") return outcome;
   const kept = (old.kept ??= []);
   kept.push(frame);
-  if (!behind) return "stale";
+  if (!waited || old.outdated) {
+    old.outdated = false;
+    return "stale";
+  }
   if (kept.length <= MOST_KEPT) return "same";
   kept.splice(1, kept.length - 2);
   return "stale";
