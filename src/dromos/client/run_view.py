@@ -83,6 +83,7 @@ class RunView:
             self.length = text["length"]
         server = {name: value for name, value in self.document.items() if name in _SERVER}
         newer_here = self.document.get("run_version", 0) > answer["run_version"]
+        before = self.version
         if answer["version"] >= self.version:
             self.document, self.version = fresh, answer["version"]
             self._show_text()
@@ -91,7 +92,7 @@ class RunView:
         kept, self._kept, self.stale, self._outdated = self._kept, [], False, False
         for frame in _since(kept, self.message_id):
             self._frame(frame)
-        if self.stale and answer["version"] < self.version:
+        if self.stale and (answer["version"] <= before or _is_inside(self._kept[0], answer["version"])):
             # Another server's, which the news has not reached. Asking again at once would bring the same.
             self.stale, self._outdated = False, True
         return True
@@ -180,3 +181,8 @@ def _since(kept: list[Mapping[str, Any]], message_id: str | None) -> list[Mappin
     begun = [at for at in texts if kept[at]["offset"] == 0]
     first = min(shown or begun or [len(kept)])
     return [frame for at, frame in enumerate(kept) if at >= first or "offset" not in frame]
+
+
+def _is_inside(frame: Mapping[str, Any], version: int) -> bool:
+    """True where the version lies between the two that a patch connects: one that was saved, and never told."""
+    return "offset" not in frame and bool(frame["base_version"] < version < frame["version"])

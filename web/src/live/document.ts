@@ -51,11 +51,15 @@ export function snapshot(old: LiveRun | undefined, answer: DocumentAnswer): Live
   const kept = since(old.kept ?? [], run.document.text?.message_id ?? null);
   for (const [at, frame] of kept.entries()) {
     const outcome = put(run, frame);
-    if (outcome === "stale") return { ...run, kept: kept.slice(at), outdated: answer.version < run.version };
+    if (outcome === "stale") return { ...run, kept: kept.slice(at), outdated: answer.version <= old.version || isInside(frame, answer.version) };
     if (outcome !== "same") run = outcome;
   }
   return run;
 }
+
+/** Whether the version lies between the two that a patch connects: one that was saved, and never told. */
+const isInside = (frame: Frame, version: number): boolean =>
+  !("offset" in frame) && frame.base_version < version && version < frame.version;
 
 /** The kept frames without what is surely text of messages before the one that is shown. */
 function since(kept: Frame[], shown: string | null): Frame[] {
