@@ -60,19 +60,23 @@ class Puppet:
         await self._call("transition", {"to": to, **more})
 
     async def _document(self, body: Json) -> None:
-        answer = await self._client.patch(
-            f"/v1/runs/{self.run}/document",
-            json={"base_version": self._version, **body},
-            headers=self._headers,
-        )
-        assert answer.is_success, answer.text
+        for _ in range(2):
+            answer = await self._client.patch(
+                f"/v1/runs/{self.run}/document",
+                json={"base_version": self._version, **body},
+                headers=self._headers,
+            )
+            if answer.status_code != 409:
+                break
+            self._version = answer.json()["version"]  # a renewal has noted that the run moved
+        assert answer.is_success, answer.text[:400]
         self._version = answer.json()["version"]
 
     async def _call(self, what: str, body: Json) -> Json:
         answer = await self._client.post(
             f"/v1/adapter/runs/{self.run}/{what}", json=body, headers=self._headers
         )
-        assert answer.is_success, answer.text
+        assert answer.is_success, answer.text[:400]
         return dict(answer.json())
 
 
@@ -85,14 +89,14 @@ class Stage:
 
     async def conversation(self, title: str) -> str:
         answer = await self._client.post("/v1/conversations", json={"title": title, "agent": AGENT})
-        assert answer.is_success, answer.text
+        assert answer.is_success, answer.text[:400]
         return str(answer.json()["id"])
 
     async def send(self, conversation: str, content: str, **more: Any) -> Json:
         answer = await self._client.post(
             f"/v1/conversations/{conversation}/messages", json={"content": content, **more}
         )
-        assert answer.is_success, answer.text
+        assert answer.is_success, answer.text[:400]
         return dict(answer.json())
 
     async def claim(self) -> Puppet:

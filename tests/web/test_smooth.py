@@ -75,12 +75,13 @@ async def a_large_document(puppet: Puppet) -> int:
     return len(json.dumps([plan, helpers, steps, current]))
 
 
-async def scroll_to_the_first(tab: Tab) -> None:
-    """Reads every page of the history, as a person does who scrolls up."""
+async def scroll_to_the_first(tab: Tab, puppet: Puppet) -> None:
+    """Reads every page of the history, as a person does who scrolls up; the run is kept alive meanwhile."""
     older = tab.page.get_by_role("button", name="Show earlier messages")
-    first = tab.page.get_by_role("article", name="You")
+    first = tab.page.get_by_role("article", name="You").filter(has_text="Begin.")
     await tab.page.mouse.move(700, 400)
     while await older.count() or not await first.count():
+        await puppet.renew()
         await tab.page.mouse.wheel(0, -8_000)
         await tab.page.evaluate("new Promise(requestAnimationFrame)")
 
@@ -115,17 +116,19 @@ async def test_no_task_takes_longer_than_50_ms_at_ten_frames_a_second_on_a_large
                     for n in range(start, min(MESSAGES, start + 200))
                 )
             )
+        await puppet.end()
+        await stage.send(puppet.conversation, "And now something large.")
+        puppet = await stage.claim()
         size = await a_large_document(puppet)
         assert size > 190_000
         tab = await open_tab(shared_server, f"/c/{puppet.conversation}")
         await expect(tab.page.get_by_text(f"Answer {MESSAGES - 1}:")).to_be_visible(timeout=WAIT_MS)
-        await scroll_to_the_first(tab)
+        await scroll_to_the_first(tab, puppet)
+        await tab.page.get_by_role("button", name="Latest").click()
         # All of the document is drawn: every task, every helper, every step.
         await tab.box.get_by_role("button", name=f"{STEPS} steps").click()
         await tab.box.get_by_role("button", name=f"All {HELPERS} helpers").click()
         await tab.box.get_by_role("button", name="show all").click()
-        await tab.page.get_by_role("button", name="Latest").click()
-        await expect(tab.page.get_by_text(f"Answer {MESSAGES - 1}:")).to_be_in_viewport()
 
         chance = random.Random(1)
         before = await tab.box.get_attribute("data-version")
@@ -150,15 +153,18 @@ async def test_no_task_takes_longer_than_50_ms_at_ten_frames_a_second_on_a_large
                 {"op": "remove", "path": "/steps/0"},
                 {"op": "add", "path": "/steps/-", "value": step(STEPS + frame)},
             )
+            if frame % 10 == 0:
+                await puppet.renew()
             if frame % 3 == 0:
                 await puppet.say("answer", ANSWER.format(n=MESSAGES))
             await tab.composer.press_sequentially("ab", delay=30)
             await tab.page.mouse.wheel(0, -300 if frame < FRAMES / 2 else 300)
         trace = await browser.stop_tracing()
-        await expect(tab.box.locator(".what")).to_have_text(f"page {FRAMES - 1}")
+        await expect(tab.box.locator(".line .what")).to_have_text(f"fetch page {FRAMES - 1}")
         assert await tab.box.get_attribute("data-version") != before
         await expect(tab.composer).to_have_value("ab" * FRAMES)
         longest = longest_tasks(trace)
+        print([round(ms) for ms in longest[:12]])
         assert longest[0] <= LIMIT_MS, [round(ms) for ms in longest[:12]]
         await tab.composer.fill("")
         await puppet.end()

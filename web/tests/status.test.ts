@@ -49,16 +49,10 @@ group("the one line of a run", () => {
     ["expired", doc("expired", { reason: "queue_deadline" }), "⊘ | Expired | no worker was free in time"],
   ])("%s", (_, document, expected) => expect(said(document)).toBe(expected));
 
-  test("a worker that needs no sign of life is never silent, however long the model takes", () => {
+  test("a worker is silent when the server says so, however long it was not seen", () => {
     expect(describe(doc("running", { owner: { kind: "worker", seen_at: ago(60), takeover_at: null } }), NOW).word).toBe("Running");
   });
 
-  test("a worker is silent as far as the server told, not as far as this page heard nothing", () => {
-    const owner = { kind: "worker", seen_at: ago(8), takeover_at: ago(-2) };
-    expect(describe(doc("running", { owner }), NOW, NOW).word).toBe("Worker silent");
-    expect(describe(doc("running", { owner }), NOW, NOW - 6_000).word).toBe("Running");
-    expect(describe(doc("running", { owner: { kind: "worker", seen_at: ago(3), takeover_at: ago(-7) } }), NOW).word).toBe("Running");
-  });
 
   test("time runs from the start, and stands still after the end", () => {
     expect(elapsed(doc("running"), NOW)).toBe("1:42");

@@ -259,9 +259,9 @@ class App extends Actions {
     else setTimeout(() => this.open === id && this.#reread(), RETRY_MS);
   }
 
-  /** Reads a run's document where it is not here, or where what is here may be old. */
-  readDocument(run: string, again = false): void {
-    if (again || !this.documents[run]) this.#documents.read(run);
+  /** Reads a run's document where it is not here. */
+  readDocument(run: string): void {
+    if (!this.documents[run]) this.#documents.read(run);
   }
 
   /** Once a second: what no frame and no event tells. */

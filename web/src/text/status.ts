@@ -1,6 +1,5 @@
 // What a run's one line says: glyph, word, what now or why it waits and until when. Pure, from the server's
-// fields only; a status is never guessed from time or silence. `now` is the server's clock in ms, `told` when the server
-// told of the owner.
+// fields only; a status is never guessed from time or silence. `now` is the server's clock in ms.
 
 import type { Current, Request, Run, RunDocument, RunStatus, Usage } from "../wire/types";
 import { LIVE } from "../wire/types";
@@ -43,10 +42,10 @@ export function documentOf(run: Run): RunDocument {
   };
 }
 
-export function describe(doc: RunDocument, now: number, told: number = now): Line {
+export function describe(doc: RunDocument, now: number): Line {
   switch (doc.status) {
     case "queued": return queued(doc, now);
-    case "running": return running(doc, now, told);
+    case "running": return running(doc, now);
     case "waiting_input": return needsYou(doc, now);
     case "cancelling": return stopping(doc, now);
     case "completed": return line("ok", "✓", "Done", unmarked(doc.line ?? ""));
@@ -79,21 +78,13 @@ function queued(doc: RunDocument, now: number): Line {
   return line("calm", "◌", "Queued", join(decided, "waiting for a free worker", place));
 }
 
-/** An owner is silent when it lets more than this share of its lease pass without a sign; it renews after a third. */
-const PATIENCE = 0.6;
-
-/** Whether the owner would be silent if nothing was heard since: then it is time to ask the server. */
-export function silent(doc: RunDocument, told: number): boolean {
-  const seen = at(doc.owner?.seen_at);
+function running(doc: RunDocument, now: number): Line {
+  // The server names the time of a takeover only where the owner is silent.
   const takeover = at(doc.owner?.takeover_at);
-  return seen !== null && takeover !== null && told - seen > PATIENCE * (takeover - seen);
-}
-
-function running(doc: RunDocument, now: number, told: number): Line {
-  if (silent(doc, told)) {
-    const takeover = at(doc.owner?.takeover_at) ?? now;
+  if (takeover !== null) {
+    const seen = at(doc.owner?.seen_at);
     const left = takeover > now ? `takeover in ${rough(takeover - now)}` : "takeover any moment";
-    return line("bad", "!", "Worker silent", `${rough(now - (at(doc.owner?.seen_at) ?? now))} without a sign · ${left}, nothing is lost`);
+    return line("bad", "!", "Worker silent", join(seen !== null && `${rough(now - seen)} without a sign`, `${left}, nothing is lost`));
   }
   const next = at(doc.retries?.last?.next_at);
   if (next !== null && next > now) {
