@@ -38,6 +38,8 @@ def hang(name):
 
 with (here / "prompts").open("a") as file:
     file.write(json.dumps([prompt, resumed]) + "\\n")
+if "hang first" in prompt and not (here / "hanging").exists():
+    hang("hanging")
 tell("system", subtype="init", model=os.environ.get("SHOWN_MODEL", "m-1"))
 if "say and hang" in prompt:
     tell("stream_event", event={"type": "message_start"})
@@ -48,6 +50,11 @@ if "say and hang" in prompt:
 if "call and hang" in prompt:
     call(1, "pay", amount=5)
     hang("hanging")
+if "two calls" in prompt:
+    parts = [{"type": "tool_use", "id": one, "name": "pay", "input": {}} for one in ("c7", "c8")]
+    tell("assistant", message={"id": "m7", "content": parts})
+    tell("user", message={"content": [{"type": "tool_result", "tool_use_id": "c7", "content": "paid"}]})
+    hang("calling")
 if "ignore" in prompt:
     import signal
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -84,6 +91,11 @@ environment = {{ SHOWN_MODEL = "m-2" }}
 
 [agents.bound.backend_policy]
 models = ["here:m-1", "here:m-3"]
+
+[agents.steady]
+command = ["{sys.executable}", "player.py"]
+resume_arguments = ["--resume", "{{session}}"]
+recovery = "auto"
 
 [agents.slow]
 command = ["{sys.executable}", "player.py"]
@@ -223,6 +235,34 @@ async def test_a_killed_server_takes_its_commands_along_and_continue_goes_on_in_
         calls = [one for one in await person.history(talk) if one.get("tool_calls")]
         results = [one["tool_call_id"] for one in await person.history(talk) if one["role"] == "tool"]
         assert [call["id"] for one in calls for call in one["tool_calls"]] == results
+
+
+@pytest.mark.slow(90)
+async def test_a_takeover_asks_what_the_command_never_heard_and_leaves_no_call_without_a_result(
+    folder: Path,
+) -> None:
+    async with ServeProcess(folder / "data", cwd=folder) as server, Person(server) as person:
+        talk, other = await agent(person, "steady"), await agent(person, "steady")
+        await person.end((await person.say(talk, "hello"))["run"]["id"])
+        unheard = (await person.say(talk, "hang first"))["run"]
+        paying = (await person.say(other, "two calls"))["run"]
+        await started(folder)
+        await started(folder, "calling")
+
+        async def paid() -> bool:
+            return (await person.history(other))[-1]["content"] == "paid"
+
+        await eventually(paid, what="the first result is stored")
+        server.kill()
+        await server.wait_exit()
+        await server.start()
+        for run in (unheard, paying):
+            assert (await person.end(run["id"]))["status"] == "completed"
+        assert ["hang first", "s-1"] in prompts(folder)[-2:]
+        assert ["Continue.", "s-1"] in prompts(folder)[-2:]
+        history = await person.history(other)
+        assert [one.get("tool_call_id") for one in history[-3:]] == ["c7", "c8", None]
+        assert "may have happened" in history[-2]["content"]
 
 
 @pytest.mark.case("P128")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dromos.domain.effects import NO_RESULT
 from dromos.domain.errors import (
     IdempotencyKeyReused,
     Invalid,
@@ -688,9 +689,9 @@ async def test_a_call_without_result_gets_one_before_anything_else_is_stored(wor
         ("user", "hello"),
         ("assistant", "two calls"),
         ("tool", "fine"),
-        ("tool", reports.NO_RESULT),
+        ("tool", NO_RESULT),
         ("assistant", "going on"),
-        ("tool", reports.NO_RESULT),
+        ("tool", NO_RESULT),
         ("assistant", "the end"),
     ]
     assert await open_calls(world, claim.run.conversation_id) == set()

@@ -7,6 +7,9 @@ import json
 from enum import StrEnum
 from typing import Any
 
+NO_RESULT = "no result was reported: this call may have happened"
+"""The history's result of a call whose owner went on, or vanished, without telling one."""
+
 
 class ReplayClass(StrEnum):
     """`read`: call again. `keyed`: call again with the same key. `unsafe`: never again without a person's word."""

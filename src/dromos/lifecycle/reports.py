@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dromos.domain.effects import NO_RESULT
 from dromos.domain.errors import Fault, Invalid, VersionConflict
 from dromos.domain.runs import Run
 from dromos.domain.text import clean_json, text_of
@@ -20,7 +21,6 @@ from dromos.ports.store import In, ReadTx, Row, Table
 
 MAX_STEPS = 10_000
 """Steps of one run."""
-NO_RESULT = "no result was reported: this call may have happened"
 
 _RENAMED = re.compile(r"~\d+$")
 

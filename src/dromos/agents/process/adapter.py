@@ -32,10 +32,7 @@ from dromos.ports.agent import (
     Outcome,
 )
 from dromos.ports.clock import Clock
-from dromos.ports.store import ReadTx, Table
-
-NOT_FOUND = 127
-"""The exit code by which the leash says that the program is not there."""
+from dromos.ports.store import In, ReadTx, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +76,14 @@ class ProcessAgent:
         if run.backend_policy and (refused := refusal(run.backend_policy, model)) is not None:
             return Failed(ErrorCode.CONFIG_INVALID, refused)
         session, steps = await attempt.recorder.read(lambda tx: _earlier(tx, run))
-        going_on = session is not None and (run.resume_of is not None or run.attempt > 1)
+        # The session of an earlier run knows nothing yet of what this one was asked.
+        going_on = session is not None and (run.resume_of is not None or run.session_id is not None)
         prompt = self._config.resume_prompt if going_on else (attempt.input or {}).get("prompt", "")
         if not prompt:  # nothing was ever begun: what the resumed run was asked
             prompt = await attempt.recorder.read(lambda tx: _asked(tx, run))
         telling = Telling(attempt, self._clock, model, steps + 1)
+        if run.resume_of is not None or run.attempt > 1:
+            telling.close_calls(await attempt.recorder.read(lambda tx: _open_calls(tx, run)))
         if model:
             attempt.live.set("/model", model)
         try:
@@ -191,6 +191,16 @@ def _earlier(tx: ReadTx, run: Run) -> tuple[str | None, int]:
         found = tx.find_runs(known, order=("-created_at",), limit=20)
         session = next((one.session_id for one in found if one.session_id), None)
     return session, tx.count(Table.RUN_STEPS, {"run_id": run.id})
+
+
+def _open_calls(tx: ReadTx, run: Run) -> dict[str, str]:
+    """Calls of the history that an owner who vanished left without a result: names by id."""
+    where = {"conversation_id": run.conversation_id, "role": In(("assistant", "tool")), "log_seq": None}
+    calls: dict[str, str] = {}
+    for row in tx.find(Table.MESSAGES, where, order=("num",), columns=("tool_calls", "tool_call_id")):
+        calls.pop(row["tool_call_id"], None)
+        calls |= {call["id"]: call["name"] for call in row["tool_calls"] or ()}
+    return calls
 
 
 def _asked(tx: ReadTx, run: Run) -> str:

@@ -25,6 +25,8 @@ WORDS_SHOWN = 5
 TERM_SECONDS = 3.0
 """Between SIGTERM and SIGKILL of the group."""
 KILL_SECONDS = 2.0
+NOT_FOUND = 127
+"""The exit code by which the leash says that the program is not there."""
 
 
 class CommandFailed(Exception):
@@ -106,7 +108,7 @@ class Command:
     @property
     def missing(self) -> bool:
         """True where the program itself was not found."""
-        return self._process.returncode == 127
+        return self._process.returncode == NOT_FOUND
 
     async def end(self, seconds: float = TERM_SECONDS) -> None:
         """Ask the whole group to end, then insist; returns when nothing of it is left, or the kernel keeps it."""

@@ -26,6 +26,7 @@ from dromos.agents.process.stream_json import (
     Session,
     plan_of,
 )
+from dromos.domain.effects import NO_RESULT
 from dromos.domain.runs import Run
 from dromos.ports.agent import Attempt
 from dromos.ports.clock import Clock
@@ -115,9 +116,10 @@ class Telling:
         if self._calls:  # a message that asked for a call is whole; text alone may have been cut
             self._close()
         unknown = self.open_tools
-        for call_id, step in list(self._tools.items()):
+        for step in self._tools.values():
             self._end(step, "unknown")
-            del self._tools[call_id]
+        self.close_calls({call_id: step.name for call_id, step in self._tools.items()})
+        self._tools.clear()
         if self._model_step is not None:
             self._end(self._model_step, status)
             self._model_step = None
@@ -126,6 +128,11 @@ class Telling:
                 self._help(helper, status=status, current=None)
         self._live.set("/current", None)
         return unknown
+
+    def close_calls(self, calls: Mapping[str, str]) -> None:
+        """Nobody will tell any more how these went (names by id): the history gets a result that says so."""
+        for call_id, name in calls.items():
+            self._unsent.append(self._result_row(call_id, name, NO_RESULT, "error"))
 
     def keep_message(self) -> None:
         """The message under way is all there is: it goes into the history."""
@@ -210,21 +217,23 @@ class Telling:
         self._end(step, "failed" if returned.is_error else "done")
         if returned.call_id in self._helpers:
             self._help(returned.call_id, status="failed" if returned.is_error else "done", current=None)
-        self._unsent.append(
-            {
-                "id": f"{self._message_id}-{returned.call_id}",
-                "role": "tool",
-                "kind": "tool",
-                "content": returned.text,
-                "tool_call_id": returned.call_id,
-                "name": step.name,
-                "status": "error" if returned.is_error else None,
-            }
-        )
+        status = "error" if returned.is_error else None
+        self._unsent.append(self._result_row(returned.call_id, step.name, returned.text, status))
         if self._tools:
             self._live.set("/current", _current(next(iter(self._tools.values()))))
         else:
             self._think()
+
+    def _result_row(self, call_id: str, name: str, content: str, status: str | None) -> Row:
+        return {
+            "id": f"{self._message_id}-{call_id}",
+            "role": "tool",
+            "kind": "tool",
+            "content": content,
+            "tool_call_id": call_id,
+            "name": name,
+            "status": status,
+        }
 
     def _help(self, helper: str, **values: Any) -> None:
         self._helpers[helper].update(values)
