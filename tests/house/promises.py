@@ -35,7 +35,7 @@ CASES: dict[str, str] = {
     "P81": "Rejoining a finished run with any cursor ends or catches up at once, before and after a restart.",
     "P85": "Whatever is raised inside a run ends it with one durable, final event.",
     "P86": "A run that failed never also reports that it finished.",
-    "P88": "A page whose stream falls silent without an end finds out within two and a half heartbeats; nothing is lost.",
+    "P88": "A page whose stream falls silent finds out after two and a half heartbeats; nothing is lost or doubled.",
     "P90": "After a gap a device shows the server's document at the server's version, never what streamed before it.",
     "P92": "Nothing is lost between the snapshot of a conversation and the stream that follows it.",
     "P93": "Events become visible in the order of their numbers; a cursor never skips one that commits later.",
@@ -60,7 +60,7 @@ CASES: dict[str, str] = {
     "P139": "A refused call shows until when and which try; long waits give the slot back, endless refusals end.",
     "P140": "Reaching the step limit keeps the work done so far, and Continue goes on from there.",
     "P142": "Through minutes of silence and a cut line a box keeps the server's word: status, last sign, and Stop.",
-    "P143": "One list per person holds what needs them, counted and linked, on every device, until it is handled on one.",
+    "P143": "One list per person holds what needs them, counted and linked, on every device, until it is handled.",
     "P145": "While a graph within a graph waits for an answer, what was said before it never leaves the view.",
 }
 
