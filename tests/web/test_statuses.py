@@ -246,7 +246,7 @@ async def test_a_silent_owner_is_told_from_a_silent_page_and_stop_stays_where_it
     built: Path, tmp_path: Path, open_tab: Open
 ) -> None:
     async with (
-        with_tools(tmp_path, "[adapters]\ngrace_s = 8\n") as server,
+        with_tools(tmp_path, "[adapters]\ngrace_s = 14\n") as server,
         Stage(server.url) as stage,
         LossyProxy(server.port) as proxy,
     ):
@@ -275,7 +275,7 @@ async def test_a_silent_owner_is_told_from_a_silent_page_and_stop_stays_where_it
         await expect(tab.page.get_by_text("The server does not answer")).to_have_count(0, timeout=WAIT_MS)
 
         # Nobody renews any more: now the server says since when, and when others take over.
-        await expect(status).to_have_text("Worker silent", timeout=15_000)
+        await expect(status).to_have_text("Worker silent", timeout=20_000)
         await expect(tab.box.locator(".glyph").first).to_have_text("!")
         await expect(tab.box.locator(".what")).to_have_text(
             re.compile(r"^\d+ s without a sign · takeover (in \d s|any moment), nothing is lost$")
