@@ -143,6 +143,26 @@ async def test_a_stalled_call_that_may_have_happened_is_never_made_again(stage: 
     assert len(puppet.attempts) == 1
 
 
+async def test_a_step_that_does_not_let_go_is_never_made_a_second_time_beside_itself(stage: Stage) -> None:
+    done = asyncio.Event()
+
+    async def play(attempt: Attempt) -> Outcome:
+        attempt.live.set("/current", TOOL)
+        while not done.is_set():
+            try:
+                await done.wait()
+            except asyncio.CancelledError:
+                continue  # as a tool would that must not be cut
+        return Finished("late")
+
+    _, puppet = await stage.worker(play, stall=policy("retry"), stop_deadline=0.2)
+    _, run_id, _ = await stage.post("hello")
+    run = await stage.end(run_id)
+    done.set()
+    assert (run.status, run.reason) == (RunStatus.FAILED, Reason.STALLED)
+    assert len(puppet.attempts) == 1
+
+
 async def test_a_stop_wins_over_a_stall(stage: Stage) -> None:
     async def play(attempt: Attempt) -> Outcome:
         await stage.lifecycle.request_cancel(USER, attempt.run.id)

@@ -13,6 +13,7 @@ from itertools import chain, repeat
 
 import structlog
 
+from dromos.domain.document import carried_over
 from dromos.domain.errors import LeaseLost, Refusal, Unavailable
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy, next_try
@@ -29,8 +30,6 @@ from dromos.worker.stall import ActivePen, Stall, StallLimits, watch_for_stall
 log = structlog.get_logger("dromos.worker")
 
 SAVE_SECONDS = 1.0
-_OF_ITS_OWNER = ("text", "current", "stall")
-"""What a document shows of an owner's work under way; the next owner begins without."""
 STORE_BACKOFF = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries to write an attempt's end while the store is away; the last repeats."""
 
@@ -112,8 +111,7 @@ class AttemptRunner:
                 await self._end_stopped(forced=False)
                 return
         previous = self.claimed.previous_document
-        kept = previous["content"] if previous else {}
-        content = {key: value for key, value in kept.items() if key not in _OF_ITS_OWNER}
+        content = carried_over(previous["content"] if previous else None)
         live = ActivePen(
             self.live.open(run.id, run.conversation_id, run.epoch, content), self.clock.monotonic
         )
@@ -191,16 +189,16 @@ class AttemptRunner:
     async def _end_stalled(
         self, engine: asyncio.Task[Outcome], attempt: Attempt, stall: Stall
     ) -> Outcome | None:
-        """Cut a silent engine. Its step is tried again where the policy says so, nothing outside may have happened,
-        and a try is left."""
-        await self._cancel(engine)
+        """Cut a silent engine. Its step is tried again where the policy says so, nothing outside may have happened or
+        may happen yet, and a try is left."""
+        let_go = await self._cancel(engine)
         outcome = _result(engine)
         if outcome is not None:
             return outcome  # it came to an end at the last moment
         status = await self._status()
         if status is RunStatus.CANCELLING:
             await self._end_stopped(
-                forced=False, unknown_calls=attempt.unknown_calls, document=attempt.live.snapshot()
+                forced=not let_go, unknown_calls=attempt.unknown_calls, document=attempt.live.snapshot()
             )
             return None
         if status is not RunStatus.RUNNING:
@@ -208,7 +206,7 @@ class AttemptRunner:
         unknown = ", ".join(attempt.unknown_calls)
         tries = await self.lifecycle.tries_under(self.claimed.fence)
         retry = next_try(ErrorCode.STALLED, tries, policies=self.retries)
-        if self.stall.policy != "retry" or unknown or retry is None:
+        if self.stall.policy != "retry" or unknown or not let_go or retry is None:
             return Failed(ErrorCode.STALLED, _stalled_text(stall, unknown))
         then = f"try {retry.attempt} of {retry.of_attempts}"
         return TryLater(Reason.STALLED, retry.delay, retry.tries, then)
