@@ -44,6 +44,16 @@ async def input_of(world: World, run_id: str) -> list[tuple[str, str]]:
 # --- results
 
 
+async def test_a_call_that_fell_silent_is_told_as_one_that_may_have_happened(world: World) -> None:
+    engine = await begun(world)
+    await engine.say("", calls=["c1"])
+    stalled = Failed(ErrorCode.STALLED, "The tool pay showed no sign of work for 300 s.")
+    await world.lifecycle.end_attempt(engine.recorder.fence, stalled, None)
+    next_one = await begun(world, engine.conversation_id, "and?")
+    assert await input_of(world, next_one.run.id) == [("tool", OUTCOME_UNKNOWN), ("user", "and?")]
+    await check_invariants(world)
+
+
 async def test_a_cancelled_call_gets_one_result_at_once_and_the_next_input_brings_it(world: World) -> None:
     engine = await begun(world)
     await engine.say("let me look", calls=["c1", "c2"])

@@ -40,7 +40,9 @@ _NOT_DONE: dict[Reason, str] = {
     Reason.QUEUE_DEADLINE: "cancelled because the run waited too long",
     Reason.INPUT_DEADLINE: "cancelled because nobody answered in time",
 }
-_OWNER_VANISHED = (Reason.OWNER_LOST, Reason.ADAPTER_DISCONNECTED, Reason.ATTEMPTS_EXHAUSTED)
+_LOST_AT_WORK = frozenset(
+    {Reason.OWNER_LOST, Reason.ADAPTER_DISCONNECTED, Reason.ATTEMPTS_EXHAUSTED, Reason.STALLED}
+)
 _BY_STOP = {"admin": Reason.CANCELLED_BY_ADMIN, "parent": Reason.CANCELLED_BY_PARENT}
 
 
@@ -99,11 +101,11 @@ def _is_unknown(run: Run, call: OpenCall) -> bool:
 
 
 def _lost_at_work(change: Change, run: Run) -> bool:
-    """True where the last owner vanished: whatever call was open may have been under way, nobody can tell."""
+    """True where the last owner vanished or its work fell silent: whatever call was open may have been under way."""
     for one in resumed_chain(change.tx, run):
         if one.attempt:
             row = change.tx.first(Table.RUN_ATTEMPTS, {"run_id": one.id, "attempt": one.attempt})
-            return row is not None and row["reason"] in _OWNER_VANISHED
+            return row is not None and row["reason"] in _LOST_AT_WORK
     return False
 
 
