@@ -22,6 +22,7 @@ from dromos.domain.text import clean_text, first_line
 from dromos.lifecycle import finish, owners, patching, reports, requests, tokens
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.documents import note_delivered
+from dromos.lifecycle.followup_rows import is_steer
 from dromos.lifecycle.followups import deliver_steers
 from dromos.lifecycle.tokens import ClaimKey
 from dromos.lifecycle.transition import transition
@@ -219,7 +220,8 @@ def renew(change: Change, conversation: Conversation, run: Run, sign: SignOfLife
         passed = (change.now - run.stop.accepted_at).total_seconds()
         left = max(0.0, change.policy.stop_deadline - passed)
         return replace(told, run=note_delivered(change.tx, run), stop_in=left)
-    if sign.steer and not reports.has_open_calls(change.tx, run):
+    waits = sign.steer and any(map(is_steer, change.followups(conversation)))
+    if waits and not reports.has_open_calls(change.tx, run):
         return replace(told, steer=deliver_steers(change, conversation, run))
     return told
 

@@ -86,13 +86,14 @@ def owners_json(tx: ReadTx, policy: Policy, runs: Iterable[Run]) -> dict[str, di
     """
     owned = [run for run in runs if run.owner_id is not None]
     workers = sorted({str(run.owner_id) for run in owned if run.owner_kind is not OwnerKind.ADAPTER})
-    leases = {row["owner_id"]: row for row in tx.find(Table.LEASES, {"owner_id": In(workers)}) if workers}
+    rows = tx.find(Table.LEASES, {"owner_id": In(workers)}) if workers else []
+    leases = {row["owner_id"]: row for row in rows}
     out: dict[str, dict[str, Any]] = {}
     for run in owned:
-        seen: datetime | None = run.renewed_at
-        until: datetime | None = None
+        seen: datetime | None
+        until: datetime | None
         if run.owner_kind is OwnerKind.ADAPTER:
-            until = session_lease(tx, policy, run)
+            seen, until = run.renewed_at, session_lease(tx, policy, run)
         else:
             lease = leases.get(str(run.owner_id), {})
             seen, until = lease.get("renewed_at"), lease.get("lease_until")

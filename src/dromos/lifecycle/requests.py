@@ -45,8 +45,9 @@ def open_requests(change: Change, run: Run, requests: Sequence[Mapping[str, Any]
             "comment": None,
             "consumed_epoch": None,
         }
-        if row["replaces"] is not None:
-            _void_replaced(change, run, row["replaces"])
+        if row["replaces"] is not None:  # decided, or the run would not be at work
+            replaced = {"id": row["replaces"], "run_id": run.id, "status": RequestStatus.DECIDED.value}
+            change.tx.change(Table.REQUESTS, replaced, {"status": RequestStatus.VOID.value})
         change.tx.put(Table.REQUESTS, dict(row))
         announce.request_changed(change, row, run)
         rows.append(row)
@@ -84,16 +85,6 @@ def void_all(change: Change, run: Run) -> None:
         close(change, run, row, RequestStatus.VOID)
     unused = {"run_id": run.id, "status": RequestStatus.DECIDED.value}
     change.tx.change(Table.REQUESTS, unused, {"status": RequestStatus.VOID.value})
-
-
-def _void_replaced(change: Change, run: Run, request_id: str) -> None:
-    row = change.tx.first(Table.REQUESTS, {"id": request_id, "run_id": run.id})
-    if row is None:
-        return
-    if row["status"] == RequestStatus.OPEN:
-        close(change, run, row, RequestStatus.VOID)
-    elif row["status"] == RequestStatus.DECIDED:
-        change.tx.change(Table.REQUESTS, {"id": request_id}, {"status": RequestStatus.VOID.value})
 
 
 def decided(

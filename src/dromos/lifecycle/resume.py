@@ -26,9 +26,8 @@ def continuation(tx: ReadTx, last: Run | None) -> Continuation | None:
     """How the newest run could be continued; None: not at all."""
     if last is None or not last.is_final or last.status is RunStatus.COMPLETED:
         return None
-    if (
-        last.renewed_at is not None
-    ):  # an adapter had it: its agent's own session goes on, there is no thread here
+    if last.renewed_at is not None:
+        # An adapter had it: its agent's own session goes on, there is no thread here.
         return Continuation(Reason.RESUME_OF, needs_pending=False)
     head = head_checkpoint(tx, last.conversation_id)
     if ended_open(last):
