@@ -179,7 +179,7 @@ async def test_an_answer_fits_its_options_or_its_schema(
 async def test_nobody_elses_question_is_found_nor_one_of_a_conversation_that_is_erased(world: World) -> None:
     (question,) = await parked(world)
     await world.lifecycle.ensure_user("bob", "Bob")
-    for user, request_id in (("bob", question["id"]), (USER, question["id"][:-1] + "0")):
+    for user, request_id in (("bob", question["id"]), (USER, question["run_id"])):
         with pytest.raises(NotFound):
             await world.lifecycle.request(user, request_id)
     with pytest.raises(NotFound):
