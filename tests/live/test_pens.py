@@ -105,6 +105,46 @@ def test_a_snapshot_and_the_frames_after_it_give_the_pens_document(changes: list
     asyncio.run(play())
 
 
+TOOLS = ("a", "b", "c")
+ORDERS = st.permutations([*(name for name in TOOLS for _ in range(4)), *["text"] * 5])
+
+
+@pytest.mark.case("P94")
+@settings(max_examples=60, deadline=None)
+@given(ORDERS, ORDERS)
+def test_three_tools_and_text_in_any_order_give_the_same_document(one: list[str], other: list[str]) -> None:
+    """Each tool's changes come in its own order; how they mix with the others' and with the text does not count."""
+
+    async def play(order: list[str]) -> Any:
+        hub = LiveHub()
+        run = hub.open("r", "c", 1, {})
+        for name in TOOLS:
+            run.step({**STEP, "id": name})
+        reader = Reader(hub, "c", "r")
+        turn = dict.fromkeys([*TOOLS, "text"], 0)
+        for name in order:
+            number = turn[name] = turn[name] + 1
+            if name == "text":
+                run.text("m", f"word {number} ")
+            elif number < 4:
+                run.set(f"/background/{name}", {"title": name, "status": f"{number} of 3"})
+                run.step({"id": name, "summary": f"{number} of 3"})
+            else:
+                run.remove(f"/background/{name}")
+                run.step({"id": name, "status": "done", "ms": 7})
+            await asyncio.sleep(0)
+        final = run.shown()
+        reader.catch_up()
+        assert reader.content == orjson.loads(orjson.dumps(final.content))
+        run.close()
+        return final.content
+
+    first = asyncio.run(play(one))
+    assert first == asyncio.run(play(other))
+    assert first["text"]["content"] == "word 1 word 2 word 3 word 4 word 5 "
+    assert [step["status"] for step in first["steps"]] == ["done"] * 3
+
+
 async def test_a_snapshot_that_was_handed_out_keeps_what_it_showed() -> None:
     hub = LiveHub()
     run = hub.open("r", "c", 1, {})

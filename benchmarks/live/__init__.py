@@ -1,0 +1,6 @@
+"""The figures of the live box: each in a small size for the tests and in its full size on demand.
+
+    python -m benchmarks.live [NAME …] [--full]
+
+With `--full` and all names the table goes to RESULTS-live.md.
+"""
