@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+
 from benchmarks.live.devices import Seen, look
 from benchmarks.live.stage import conversation, send, stage, stuck_client
 from benchmarks.measure import Row, rss_kib
@@ -19,10 +21,12 @@ BUSY_RUNS = 8
 
 @dataclass
 class Told:
-    """Memory in KiB by seconds since the clients came; what a device that reads saw meanwhile."""
+    """Memory in KiB by seconds since the clients came; what a device that reads saw meanwhile; streams open at the
+    end."""
 
     memory: list[tuple[float, int]] = field(default_factory=list)
     others: Seen = field(default_factory=Seen)
+    streams: int = 0
 
     def slope(self) -> float:
         """KiB a minute, least squares over the second half: caches are full by then."""
@@ -52,6 +56,9 @@ async def run(clients: int, seconds: float) -> Told:
             while (now := time.monotonic() - began) < seconds:
                 told.memory.append((now, rss_kib(process.pid)))
                 await asyncio.sleep(min(2.0, seconds / 20))
+            async with httpx.AsyncClient(base_url=process.url, trust_env=False) as http:
+                figures = (await http.get("/metrics")).text
+            told.streams = int(float(figures.split("\ndromos_streams_open ")[1].split("\n")[0]))
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
     return told
@@ -72,6 +79,14 @@ async def measure(full: bool) -> list[Row]:
             f"{slope:+.2f} MiB/min",
             "< 1 MiB/min" if full else "printed",
             slope < 1 if full else None,
+        ),
+        Row(
+            "streams that are open at the end",
+            str(told.streams),
+            "one of them is read",
+            "",
+            "1" if full else "printed",
+            told.streams == 1 if full else None,
         ),
         Row(
             "from a change to a device that reads, meanwhile",

@@ -52,6 +52,7 @@ async def test_clients_that_never_read_cost_a_bounded_memory_and_hold_up_nobody(
     assert growth < 96 * 1024, f"{growth} KiB"
     if FULL:
         assert told.slope() < 1024, f"{told.slope():.0f} KiB/min"
+        assert told.streams == 1, "who takes nothing is cut off"
     assert told.others.percentile(0.95) <= (0.25 if FULL else 1.0)
 
 
