@@ -54,6 +54,18 @@ def test_a_message_travels_in_pieces_and_the_next_one_begins_anew() -> None:
     assert said.text == "more"
 
 
+def test_what_the_server_refused_to_show_is_not_sent_again_once_its_document_was_read() -> None:
+    said = spoken()
+    said.say("refused")
+    said.give_up()
+    said.seen({"message_id": None, "length": 0})
+    said.say(" and more")
+    assert said.piece() is None
+    assert said.end() == ("m0", "refused and more")
+    said.say("the next")
+    assert said.piece() == {"message_id": "m1", "offset": 0, "append": "the next"}
+
+
 def test_a_long_message_is_cut_between_characters_and_shown_up_to_the_limit() -> None:
     said, reader = spoken(), Reader()
     said.say("🌊" * (MOST_AT_ONCE // 2 + 3))

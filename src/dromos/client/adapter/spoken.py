@@ -31,6 +31,7 @@ class Spoken:
         self._unsent: list[str] = []
         self._half = ""
         self._shown_bytes = 0
+        self._given_up = False
         self.confirmed = 0  # units the server has
 
     @property
@@ -57,7 +58,7 @@ class Spoken:
             self.message_id = self._new_id()
         self._said.append(text)
         room = MOST_SHOWN - self._shown_bytes
-        if room > 0:
+        if room > 0 and not self._given_up:
             encoded = text.encode()
             if len(encoded) > room:
                 text = encoded[:room].decode("utf-8", "ignore")
@@ -72,7 +73,7 @@ class Spoken:
 
     def give_up(self) -> None:
         """Show nothing more of this message: the server takes no more of it. It stays in `text`."""
-        self._unsent, self._shown_bytes = [], MOST_SHOWN
+        self._unsent, self._given_up = [], True
 
     def piece(self) -> Json | None:
         """The next `{"message_id", "offset", "append"}` to send; None where the server has everything."""
@@ -95,6 +96,8 @@ class Spoken:
 
     def seen(self, shown: Mapping[str, Any]) -> None:
         """The server's document shows this text: `{"message_id", "length"}`; go on from there."""
+        if self._given_up:
+            return
         length = shown["length"] if shown.get("message_id") == self.message_id else 0
         whole = self.text.encode()[:MOST_SHOWN].decode("utf-8", "ignore")
         self.confirmed = min(length, utf16_length(whole))
