@@ -131,12 +131,15 @@ def _bounded(values: Mapping[str, Any], place: str, faults: list[Fault]) -> None
 
 
 def _check_options(options: Any, place: str, faults: list[Fault]) -> None:
-    if options is None:
-        return
-    fits = isinstance(options, list) and 0 < len(options) <= MAX_OPTIONS
-    if not fits or not all(isinstance(one, str) or _is_labelled(one) for one in options):
+    if options is not None and not are_options(options):
         told = f'1 to {MAX_OPTIONS} texts, or objects such as {{"value": 1, "label": "one"}}'
         faults.append(Fault("bad_options", f"{place}/options", told))
+
+
+def are_options(value: Any) -> bool:
+    """Whether a person can be given this to choose from."""
+    fits = isinstance(value, list) and 0 < len(value) <= MAX_OPTIONS
+    return fits and all(isinstance(one, str) or _is_labelled(one) for one in value)
 
 
 def _is_labelled(option: Any) -> bool:

@@ -16,7 +16,7 @@ from langgraph.types import Interrupt
 from dromos.agents.langgraph.failures import safe_text
 from dromos.domain.answer_schema import answer_faults, schema_fault
 from dromos.domain.effects import arguments_digest
-from dromos.domain.requests import MAX_OPTIONS, MAX_PART, MAX_PROMPT
+from dromos.domain.requests import MAX_PART, MAX_PROMPT, are_options
 from dromos.domain.statuses import RequestKind, Verdict
 from dromos.domain.text import clean_json, clean_text
 from dromos.ports.agent import Decided
@@ -88,7 +88,7 @@ def _asked_freely(value: Any, schema: Any) -> Asked:
     return {
         "kind": RequestKind.QUESTION.value,
         "prompt": _cut(prompt) if isinstance(prompt, str) else None,
-        "options": options if _are_options(options) else None,
+        "options": options if are_options(options) else None,
         "arguments": None if isinstance(plain, str) else _bounded(plain if fields else {"value": plain}),
         "answer_schema": schema,
         "decisions": [Verdict.ANSWER.value, *([Verdict.DENY.value] if declinable else [])],
@@ -107,15 +107,6 @@ def _deadline(fields: Mapping[str, Any]) -> Asked:
         "on_timeout": fields.get("on_timeout", usual),
         "default": default,
     }
-
-
-def _are_options(options: Any) -> bool:
-    def fits(one: Any) -> bool:
-        return isinstance(one, str) or (
-            isinstance(one, dict) and "value" in one and isinstance(one.get("label", ""), str)
-        )
-
-    return isinstance(options, list) and 0 < len(options) <= MAX_OPTIONS and all(map(fits, options))
 
 
 # --- one question for all tool calls of a turn ----------------------------------------------------------------
