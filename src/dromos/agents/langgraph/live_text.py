@@ -9,8 +9,6 @@ half waits here for the second; a half that stays alone becomes U+FFFD.
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from dromos.domain.text import clean_text
 from dromos.ports.live import LiveRun
 
@@ -20,29 +18,29 @@ class LiveText:
 
     def __init__(self, live: LiveRun) -> None:
         self._live = live
-        self._writer: UUID | None = None
+        self._writer: object = None
         self._message_id = ""
         self._half = ""
-        self._waiting: dict[UUID, tuple[str, list[str]]] = {}  # message id and chunks, by call, oldest first
+        self._waiting: dict[object, tuple[str, list[str]]] = {}  # message id and chunks, by call, oldest first
 
-    def add(self, call: UUID, message_id: str, text: str) -> None:
-        """One chunk of the message that a model call writes."""
-        if call != self._writer:
+    def add(self, call: object, message_id: str, text: str) -> None:
+        """One chunk of the message that a model call writes; `call` is only told from others."""
+        if call is not self._writer:
             if self._writer is not None:
                 self._waiting.setdefault(call, (message_id, []))[1].append(text)
                 self._live.touch()
                 return
             self._writer, self._message_id = call, message_id
-        text = self._half + text
-        self._half = ""
+        if self._half:
+            text, self._half = self._half + text, ""
         if "\ud800" <= text[-1] <= "\udbff":
             text, self._half = text[:-1], text[-1]
         if text:
             self._live.text(message_id, clean_text(text))
 
-    def end(self, call: UUID) -> None:
+    def end(self, call: object) -> None:
         """The call's message is complete, or will never be."""
-        if call != self._writer:
+        if call is not self._writer:
             self._waiting.pop(call, None)
             return
         if self._half:

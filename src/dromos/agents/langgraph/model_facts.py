@@ -73,7 +73,7 @@ class ModelFacts:
     ) -> None:
         self._models, self._environ = dict(models or {}), dict(environ or {})
         self.prices = prices or PriceList()
-        self._known: dict[tuple[str, str, str | None, int | None, Expected], CalledModel] = {}
+        self._known: dict[tuple[str, str, str | None, int | None, str, int | None], CalledModel] = {}
 
     def called(
         self, metadata: Mapping[str, Any], serialized: Mapping[str, Any] | None, expected: Expected
@@ -82,12 +82,12 @@ class ModelFacts:
         provider = str(metadata.get("ls_provider") or "")
         model = str(metadata.get("ls_model_name") or "")
         address, window = _construction(provider, serialized or {})
-        key = (provider, model, address, window, expected)
+        key = (provider, model, address, window, expected.name, expected.limit)
         found = self._known.get(key)
         if found is None:
             if len(self._known) > 1000:  # names come from the graphs, so they are few; this is for the others
                 self._known.clear()
-            found = self._known[key] = self._look_up(*key)
+            found = self._known[key] = self._look_up(provider, model, address, window, expected)
         return found
 
     def by_name(self, name: str) -> CalledModel:
@@ -187,7 +187,7 @@ def _construction(provider: str, serialized: Mapping[str, Any]) -> tuple[str | N
     kwargs = serialized.get("kwargs")
     if isinstance(kwargs, Mapping):
         for key in _ADDRESS_KEYS:
-            if isinstance(kwargs.get(key), str):
+            if key in kwargs and isinstance(kwargs[key], str):
                 return kwargs[key], None
     elif provider == "ollama":  # its client shows itself as text only
         found = _NUM_CTX.search(str(serialized.get("repr", "")))

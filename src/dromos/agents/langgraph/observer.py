@@ -26,6 +26,7 @@ from langgraph.errors import GraphBubbleUp
 
 from dromos.agents.langgraph.failures import ModelFault, UnfinishedAnswer, safe_text
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
+from dromos.agents.langgraph.reporting.models import own_id
 from dromos.agents.langgraph.reporting.report import Report
 from dromos.agents.langgraph.reporting.told import event_in
 from dromos.domain.backend import refusal
@@ -79,7 +80,7 @@ class Observer(BaseCallbackHandler):
             spent=spent or Spent(),
             meter=meter,
         )
-        self.records = self.report.records
+        self.records, self._said = self.report.records, self.report.models.said
         chosen = expected is not None and expected.name  # then it was looked at already
         self._policy = {} if chosen else run.backend_policy
         self._loop, self._thread = asyncio.get_running_loop(), get_ident()
@@ -124,8 +125,7 @@ class Observer(BaseCallbackHandler):
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any) -> None:
         if isinstance(chunk, ChatGenerationChunk):
-            message = chunk.message
-            self._on_loop(self.report.model_said, run_id, message, _own_id(message, run_id))
+            self._on_loop(self._said, run_id, chunk.message)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         provider = self._providers.pop(run_id, None)
@@ -138,7 +138,7 @@ class Observer(BaseCallbackHandler):
             self._on_loop(self.report.model_failed, run_id, error, message)
             raise error
         if message is not None:
-            message.id = self.report.message_id(run_id) or _own_id(message, run_id)
+            message.id = self.report.models.message_id(run_id) or own_id(message, run_id)
         self._on_loop(self.report.model_ended, run_id, message)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
@@ -164,7 +164,7 @@ class Observer(BaseCallbackHandler):
         name = str(kwargs.get("name") or (serialized or {}).get("name") or "tool")
         ns = str((metadata or {}).get("langgraph_checkpoint_ns", ""))
         arguments = inputs if inputs is not None else input_str
-        self._on_loop(self.report.tool_began, str(run_id), name, arguments, ns, parent_run_id)
+        self._on_loop(self.report.tool_began, str(run_id), name, arguments, ns, run_id, parent_run_id)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         failed = getattr(output, "status", None) == "error"
@@ -181,7 +181,7 @@ class Observer(BaseCallbackHandler):
         self, step_id: str, name: str, arguments: Any, *, ns: str = "", read_only: bool = False
     ) -> None:
         """A call begins. One that never ends leaves an unknown outcome, unless it only reads."""
-        self._on_loop(self.report.tool_began, step_id, name, arguments, ns, None, read_only)
+        self._on_loop(self.report.tool_began, step_id, name, arguments, ns, None, None, read_only)
 
     def tool_progress(self, step_id: str, progress: ToolProgress) -> None:
         """How far the tool says it is."""
@@ -241,36 +241,23 @@ class Observer(BaseCallbackHandler):
         return self.report.close_open()
 
     def _on_loop(self, tell: Callable[..., None], *args: Any) -> None:
-        if get_ident() == self._thread:
-            self._tell(tell, args)
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._tell, tell, args)
-        except RuntimeError:  # the loop is gone, and so is whoever would read it
-            return
-
-    def _tell(self, tell: Callable[..., None], args: tuple[Any, ...]) -> None:
-        if self._over:
-            return
-        try:
-            tell(*args)
-        except Exception:
-            log.exception("box.fault", hint="the run goes on; what it shows may be incomplete")
+        """Tell it here, or on the loop's thread; a fault of ours is logged and harms nobody."""
+        if get_ident() != self._thread:
+            try:
+                self._loop.call_soon_threadsafe(self._on_loop, tell, *args)
+            except RuntimeError:  # the loop is gone, and so is whoever would read it
+                return
+        elif not self._over:
+            try:
+                tell(*args)
+            except Exception:
+                log.exception("box.fault", hint="the run goes on; what it shows may be incomplete")
 
 
 def _message_of(response: LLMResult) -> AIMessage | None:
     generation = response.generations[0][0] if response.generations and response.generations[0] else None
     message = generation.message if isinstance(generation, ChatGeneration) else None
     return message if isinstance(message, AIMessage) else None
-
-
-def _own_id(message: BaseMessage, run_id: UUID) -> str:
-    """The id under which an answer is shown and stored, never used twice.
-
-    Servers that speak OpenAI's protocol often give every answer the same id; only these prefixes are trusted.
-    """
-    known = message.id or ""
-    return known if known.startswith(("msg_", "resp_")) else f"lc_run--{run_id}"
 
 
 def _is_complete(message: AIMessage) -> bool:

@@ -18,7 +18,8 @@ SUMMARY_LIMIT = 200
 class Step:
     """One model call, tool call or node. `begun` is monotonic; `num` orders the steps of a run.
 
-    `task` is the engine's task it runs in, `parent` the call that made it; `inner`: inside of a helper, or of a tool.
+    `task` is the engine's task it runs in, `call` the engine's name of it and `parent` that of the call that made it;
+    `inner`: inside of a helper, or of a tool.
     """
 
     id: str
@@ -32,7 +33,8 @@ class Step:
     ms: int | None = None
     read_only: bool = False
     task: str = ""
-    parent: str = ""
+    call: object = None
+    parent: object = None
     inner: bool = False
     progress: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import add_usage
 
 from dromos.domain.cost import Tokens, estimated_tokens
@@ -25,6 +25,8 @@ def tokens_of(told: Mapping[str, Any] | None) -> Tokens | None:
     prompt, output = _number(told.get("input_tokens")), _number(told.get("output_tokens"))
     into: Mapping[str, Any] = told.get("input_token_details") or {}
     out: Mapping[str, Any] = told.get("output_token_details") or {}
+    if not into and not out:
+        return Tokens(prompt, output)
     cached = _sum_of(into, "cache_read")
     hour = _number(into.get("ephemeral_1h_input_tokens"))
     written = _sum_of(into, "cache_creation") + hour + _number(into.get("ephemeral_5m_input_tokens"))
@@ -49,13 +51,13 @@ class Streamed:
         self.bytes = 0
         self._told: Any = None
 
-    def take(self, message: Any, text: str) -> None:
+    def take(self, message: BaseMessage, text: str) -> None:
         """One chunk; `text` is its text."""
         if text:
             self.bytes += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         else:
             self.bytes += _hidden_bytes(message)
-        told = getattr(message, "usage_metadata", None)
+        told = message.usage_metadata if isinstance(message, AIMessage) else None
         if told is not None:
             self._told = told if self._told is None else add_usage(self._told, told)
 
@@ -101,6 +103,8 @@ def _hidden_bytes(message: Any) -> int:
 
 def _sum_of(details: Mapping[str, Any], bucket: str) -> int:
     """Of the bucket itself and of the same in a service tier."""
+    if not details:
+        return 0
     return sum(
         _number(value) for name, value in details.items() if name == bucket or name.endswith(f"_{bucket}")
     )

@@ -17,14 +17,18 @@ _RANKS = ("tool", "model", "step")
 class Current:
     """One attempt's open steps and its `/current`."""
 
-    __slots__ = ("_live", "_open", "_shown")
+    __slots__ = ("_first", "_live", "_open", "_others")
 
     def __init__(self, live: LiveRun) -> None:
         self._live = live
         self._open: dict[str, dict[str, Step]] = {kind: {} for kind in _RANKS}
-        self._shown: tuple[Step | None, int] = (None, 0)
+        self._first: Step | None = None
+        self._others = 0
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: Step, instead_of: Step | None = None) -> None:
+        """`instead_of` is the node that the step does the work of, and that need not be told from now on."""
+        if instead_of is not None:
+            self._open[instead_of.kind].pop(instead_of.id, None)
         self._open[step.kind][step.id] = step
         self._show()
 
@@ -34,23 +38,22 @@ class Current:
 
     def moved(self, step: Step) -> None:
         """The step made progress."""
-        if step is self._shown[0]:
+        if step is self._first:
             self._show(again=True)
         else:
             self._live.touch()
 
     def _show(self, *, again: bool = False) -> None:
-        step, others = self._first()
-        if (step, others) == self._shown and not again:
-            return
-        self._shown = (step, others)
-        self._live.set("/current", None if step is None else _said(step, others))
-
-    def _first(self) -> tuple[Step | None, int]:
+        first: Step | None = None
+        others = 0
         for steps in self._open.values():
             if steps:
-                return next(iter(steps.values())), len(steps) - 1
-        return None, 0
+                first, others = next(iter(steps.values())), len(steps) - 1
+                break
+        if first is self._first and others == self._others and not again:
+            return
+        self._first, self._others = first, others
+        self._live.set("/current", None if first is None else _said(first, others))
 
 
 def _said(step: Step, others: int) -> dict[str, Any]:

@@ -55,20 +55,19 @@ class ModelCalls:
     def began(self, call_id: UUID, step: Step, model: CalledModel) -> None:
         self._calls[call_id] = Call(step, model)
 
-    def said(self, call_id: UUID, message: BaseMessage, message_id: str) -> None:
+    def said(self, call_id: UUID, message: BaseMessage) -> None:
         """One chunk of an answer."""
         call = self._calls.get(call_id)
         if call is None:
             return
-        content = message.content
-        text = content if isinstance(content, str) else str(message.text)
+        text = spoken(message)
         call.streamed.take(message, text)
         if call.step.inner or not text:
             self._live.touch()
             return
         if call.message_id is None:
-            call.message_id = message_id
-        self._text.add(call_id, call.message_id, text)
+            call.message_id = own_id(message, call_id)
+        self._text.add(call, call.message_id, text)
 
     def message_id(self, call_id: UUID) -> str | None:
         call = self._calls.get(call_id)
@@ -86,7 +85,7 @@ class ModelCalls:
             self._text.add(
                 call_id, message.id or str(call_id), str(message.text)
             )  # a model that does not stream
-        self._text.end(call_id)
+        self._text.end(call)
         call.tokens = final(message, call.streamed)
         self._account(call, message.response_metadata if message is not None else {}, counts=True)
         if call.tokens is not None and not call.step.inner:
@@ -98,7 +97,7 @@ class ModelCalls:
         call = self._calls.pop(call_id, None)
         if call is None:
             return None
-        self._text.end(call_id)
+        self._text.end(call)
         call.tokens = final(message, call.streamed) if message is not None else None
         call.tokens = call.tokens or call.streamed.so_far()
         self._account(call, {}, counts=call.tokens is not None)
@@ -125,3 +124,18 @@ class ModelCalls:
         used, limit = tokens.input + tokens.output, self._facts.limit(call.model)
         percent = None if limit is None else round(100 * used / limit, 1)
         self._live.set("/context", {"used": used, "limit": limit, "percent": percent})
+
+
+def spoken(message: BaseMessage) -> str:
+    """The text of a message or a chunk."""
+    content = message.content
+    return content if isinstance(content, str) else str(message.text)
+
+
+def own_id(message: BaseMessage, call_id: UUID) -> str:
+    """The id under which an answer is shown and stored, never used twice.
+
+    Servers that speak OpenAI's protocol often give every answer the same id; only these prefixes are trusted.
+    """
+    known = message.id or ""
+    return known if known.startswith(("msg_", "resp_")) else f"lc_run--{call_id}"

@@ -18,7 +18,7 @@ from dromos.agents.langgraph.failures import safe_text
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
 from dromos.agents.langgraph.reporting.current import Current
 from dromos.agents.langgraph.reporting.helpers import Helper, Helpers
-from dromos.agents.langgraph.reporting.models import ModelCalls
+from dromos.agents.langgraph.reporting.models import ModelCalls, spoken
 from dromos.agents.langgraph.reporting.plan import Plan, plan_in
 from dromos.agents.langgraph.reporting.retrying import Retries
 from dromos.agents.langgraph.reporting.told import (
@@ -60,7 +60,7 @@ class Report:
         self.records = StepRecords(run, first_num)
         self.totals = Totals(live, run.usage, spent)
         self._live, self._clock, self._meter = live, clock, meter or NoMeter()
-        self._models = ModelCalls(live, facts, expected, self.totals)
+        self.models = ModelCalls(live, facts, expected, self.totals)
         self._current, self._helpers, self._retries = Current(live), Helpers(live), Retries(live)
         self._tools: dict[str, Step] = {}
         self._tasks: dict[str, Step] = {}
@@ -79,32 +79,25 @@ class Report:
         serialized: Mapping[str, Any] | None,
     ) -> None:
         levels = self._helpers.tasks_of(str(metadata.get("langgraph_checkpoint_ns", "")))
-        model = self._models.called(metadata, serialized)
+        model = self.models.called(metadata, serialized)
         step = self._new(str(call_id), "model", model.name, levels)
-        step.parent = str(parent)
+        step.parent = parent
         helper = self._place(step, levels, str(metadata.get("lc_agent_name") or ""))
         if not step.inner:
-            self._models.answers(model)
+            self.models.answers(model)
             self._retries.tried_again(step)
-        self._models.began(call_id, step, model)
+        self.models.began(call_id, step, model)
         self._show_new(step, helper)
 
-    def model_said(self, call_id: UUID, message: BaseMessage, message_id: str) -> None:
-        self._models.said(call_id, message, message_id)
-
-    def message_id(self, call_id: UUID) -> str | None:
-        """Under which id the call's answer is being shown; None where nothing of it was."""
-        return self._models.message_id(call_id)
-
     def model_ended(self, call_id: UUID, message: AIMessage | None) -> None:
-        call = self._models.ended(call_id, message)
+        call = self.models.ended(call_id, message)
         if call is not None:
             self._retries.succeeded(call.step)
             self._end(call.step, "done", _summary_of(message), call.tokens)
 
     def model_failed(self, call_id: UUID, error: BaseException, message: AIMessage | None) -> None:
         """`message`: as much of an answer as came, where the engine put it together."""
-        call = self._models.failed(call_id, message)
+        call = self.models.failed(call_id, message)
         if call is None:
             return
         if isinstance(error, Exception):
@@ -121,12 +114,13 @@ class Report:
         name: str,
         arguments: Any,
         ns: str,
+        call_id: UUID | None,
         parent: UUID | None,
         read_only: bool = False,
     ) -> None:
         levels = self._helpers.tasks_of(ns)
         step = self._new(step_id, "tool", name, levels, _brief(arguments))
-        step.read_only, step.parent = read_only, str(parent)
+        step.read_only, step.call, step.parent = read_only, call_id, parent
         helper = self._place(step, levels, "")
         self._tools[step_id] = step
         self.totals.tool_began()
@@ -158,7 +152,7 @@ class Report:
             self._current.begin(step)
             return
         result = data.get("result")
-        if isinstance(result, Mapping) and "todos" in result:
+        if isinstance(result, dict) and "todos" in result:
             self._show_plan(plan_in(result))
         ended = self._tasks.get(task_id)
         if ended is not None and data.get("interrupts"):
@@ -235,8 +229,8 @@ class Report:
                 unknown.append(step.name)
             self._end(step, "cancelled" if step.read_only else "unknown", step.summary)
         self._tools.clear()
-        for call_id in self._models.under_way():
-            call = self._models.failed(call_id, None)
+        for call_id in self.models.under_way():
+            call = self.models.failed(call_id, None)
             if call is not None:
                 self._end(call.step, "cancelled", call.step.summary, call.tokens)
         for step in list(self._tasks.values()):
@@ -266,13 +260,15 @@ class Report:
                 self._helped[step.id] = helper
             return helper
         for tool in self._tools.values():
-            if tool.id == step.parent or (tool.task == step.task != "" and tool.parent != step.parent):
+            if step.parent is not None and step.parent == tool.call:
                 step.inner = True
+            elif tool.task == step.task != "" and tool.parent != step.parent:
+                step.inner = True  # made by a call of which nothing is known, while a tool of the same task is open
         return None
 
     def _show_new(self, step: Step, helper: Helper | None) -> None:
         if not step.inner:
-            self._current.begin(step)
+            self._current.begin(step, instead_of=self._tasks.get(step.task))
         elif helper is not None:
             self._helpers.step_began(helper, step)
         self._live.step(step.shown())
@@ -294,6 +290,7 @@ class Report:
         del self._tasks[step.id]
         self._helpers.task_ended(step.id, status)
         if step.id in self._told:
+            self._told.discard(step.id)
             self._current.end(step)
             return
         self.records.number(step)
@@ -327,7 +324,7 @@ def _summary_of(message: AIMessage | None) -> str | None:
         return None
     if message.tool_calls:
         return "asks for " + ", ".join(call["name"] for call in message.tool_calls)[:SUMMARY_LIMIT]
-    return str(message.text)[:SUMMARY_LIMIT] or None
+    return spoken(message)[:SUMMARY_LIMIT] or None
 
 
 def _progress_text(moved: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ class Totals:
 
     def tool_began(self) -> None:
         self.usage["tool_calls"] += 1
-        self._tell()
+        self._live.set("/usage/tool_calls", self.usage["tool_calls"])
 
     def model_ended(self, tokens: Tokens | None) -> None:
         """A model call is over; None: nothing is known of what it used."""
