@@ -14,6 +14,8 @@ from typing import Any
 
 REPLACEMENT = "\ufffd"
 _BAD = re.compile("[\x00\ud800-\udfff]")
+_MARKS = re.compile(r"^\s*(?:```.*|~~~.*|[-*_=]{3,}\s*$|(?:#{1,6}|>|[-*+])\s+)|\*\*|`")
+_SENTENCE_END = re.compile(r"[.!?…](?=\s)|[。！？]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -59,6 +61,19 @@ def moment_text(moment: datetime) -> str:
 def first_line(text: str) -> str:
     """The first line that is not blank, without the space around it; '' where there is none."""
     return next((part.strip() for part in text.splitlines() if part.strip()), "")
+
+
+def one_line(text: str, limit: int) -> str:
+    """What a text says, in one line: its first line that holds words, without Markdown's marks, and of a long one the
+    sentences that fit; '' where there are no words."""
+    line = next((found for part in text.splitlines() if (found := _MARKS.sub("", part).strip())), "")
+    if len(line) <= limit:
+        return line
+    ends = [match.end() for match in _SENTENCE_END.finditer(line[: limit + 1])]
+    if ends and ends[-1] >= limit // 4:
+        return line[: ends[-1]].rstrip()
+    cut = line[: limit - 1]
+    return (cut.rsplit(" ", 1)[0] if " " in cut[limit // 2 :] else cut).rstrip(" ,;:.") + "…"
 
 
 def title_of(text: str, limit: int = 60) -> str:

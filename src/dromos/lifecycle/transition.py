@@ -17,7 +17,7 @@ from dromos.domain.errors import Refusal
 from dromos.domain.machine import Command, decide
 from dromos.domain.runs import Run
 from dromos.domain.statuses import TRIGGER_STATUS, OwnerKind, RunStatus
-from dromos.domain.text import first_line, text_of
+from dromos.domain.text import one_line, text_of
 from dromos.lifecycle import announce, succession, tokens
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.history import head_checkpoint, last_answer
@@ -169,10 +169,7 @@ def _line(run: Run, shown: Row | None) -> str | None:
     text = text_of(shown["content"]) if shown is not None else ""
     if run.status is RunStatus.FAILED and run.error_message:
         text = run.error_message
-    line = first_line(text)
-    if not line:
-        return None
-    return line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 1].rstrip() + "…"
+    return one_line(text, LINE_LENGTH) or None
 
 
 def _message_count(change: Change, conversation: Conversation, before: Run) -> int:
