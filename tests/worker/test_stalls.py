@@ -202,6 +202,19 @@ async def test_a_slow_agent_that_moves_is_never_flagged() -> None:
     assert (stall.kind, stall.name, stall.silent, len(flags)) == ("model", "scripted", 10.0, 1)
 
 
+async def test_a_model_that_sends_nothing_to_show_is_seen_to_be_active() -> None:
+    hands, hub = Hands(), LiveHub()
+    pen = ActivePen(hub.open("r", "c", 1, {}), hands.monotonic)
+    assert not pen.changed
+    hands.at = 3.0
+    pen.touch()
+    assert pen.changed, "there is something to save: when the agent moved last"
+    pen.note_activity(Clock())
+    pen.changed = False
+    assert not pen.changed
+    assert pen.snapshot().content["activity_at"]
+
+
 async def test_an_agent_with_nothing_under_way_is_not_silent() -> None:
     hands, hub = Hands(), LiveHub()
     pen = ActivePen(hub.open("r", "c", 1, {}), hands.monotonic)

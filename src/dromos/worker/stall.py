@@ -62,7 +62,7 @@ class ActivePen:
 
     def __init__(self, pen: LiveRun, monotonic: Callable[[], float]) -> None:
         self._pen, self._monotonic = pen, monotonic
-        self.at = monotonic()
+        self.at = self._noted = monotonic()
         self.current: Mapping[str, Any] | None = None
         self.turned = asyncio.Event()
         """Set where something else is under way than before, or a stalled agent moved again."""
@@ -70,7 +70,8 @@ class ActivePen:
 
     @property
     def changed(self) -> bool:
-        return self._pen.changed
+        """True also where the agent moved with nothing to show for it: the document says when it did."""
+        return self._pen.changed or self.at > self._noted
 
     @changed.setter
     def changed(self, value: bool) -> None:
@@ -127,6 +128,7 @@ class ActivePen:
 
     def note_activity(self, clock: Clock) -> None:
         """Write the time of the last sign of work into the document."""
+        self._noted = self.at
         quiet = timedelta(seconds=self._monotonic() - self.at)
         self._pen.set("/activity_at", moment_text(clock.now() - quiet))
 
