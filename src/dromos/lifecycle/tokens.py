@@ -78,14 +78,9 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def find(tx: ReadTx, token: str) -> Row | None:
-    """The row of a token, spent ones included; None for one that was never given out or is forgotten."""
-    return tx.first(Table.RUN_TOKENS, {"token_sha256": digest(token)})
-
-
 def identify(tx: ReadTx, run_id: str, token: str | None) -> Row:
-    """The token's row, where it belongs to this run. Raises `UnknownToken` or `OtherRun`."""
-    row = find(tx, token) if token else None
+    """The token's row, spent or not, where it belongs to this run. Raises `UnknownToken` or `OtherRun`."""
+    row = tx.first(Table.RUN_TOKENS, {"token_sha256": digest(token)}) if token else None
     if row is None:
         raise UnknownToken(
             "No run has this token. Send the one that the claim answered, as `Authorization: Bearer TOKEN`."
@@ -93,15 +88,6 @@ def identify(tx: ReadTx, run_id: str, token: str | None) -> Row:
     if row["run_id"] != run_id:
         raise OtherRun("This token belongs to another run. Use each token for the run it was given out with.")
     return row
-
-
-def authorised(change: Change, run_id: str, token: str | None) -> tuple[Conversation, Run]:
-    """The conversation and the run, both locked, that the token may write for now.
-
-    Raises, looked for in this order: `UnknownToken` · `OtherRun` · `RunNotActive` · `OwnershipLost`.
-    """
-    row = identify(change.tx, run_id, token)
-    return conversation_of(change, row), checked(change.tx, row)
 
 
 def conversation_of(change: Change, row: Row) -> Conversation:
@@ -113,12 +99,15 @@ def conversation_of(change: Change, row: Row) -> Conversation:
 
 
 def checked(tx: Tx, row: Row) -> Run:
-    """The locked run of a token's row, running or cancelling under the token's epoch."""
+    """The locked run of a token's row, running or cancelling under the token's epoch. Refuses as `look` does."""
     return _judged(tx.lock_run(row["run_id"]), row)
 
 
 def look(tx: ReadTx, run_id: str, token: str | None) -> Run:
-    """As `authorised`, without holding anything: what it says may be over a moment later."""
+    """The run that the token may write for now. Nothing is held: what it says may be over a moment later.
+
+    Raises, looked for in this order: `UnknownToken` · `OtherRun` · `RunNotActive` · `OwnershipLost`.
+    """
     row = identify(tx, run_id, token)
     return _judged(tx.load_run(run_id), row)
 
