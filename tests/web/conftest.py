@@ -91,7 +91,7 @@ async def _warm(server: ServeProcess) -> None:
 
 
 def with_tools(folder: Path, settings: str = "") -> ServeProcess:
-    """A server in `folder` with the counting tools, agents for puppets and nested graphs, and these lines of `dromos.toml`."""
+    """A server in `folder`: the counting tools, agents for puppets and nested graphs, these lines of `dromos.toml`."""
     tools = {
         "command": sys.executable,
         "args": ["-m", "dromos.testing.tools_server"],
@@ -99,7 +99,10 @@ def with_tools(folder: Path, settings: str = "") -> ServeProcess:
     }
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": tools}}))
     shutil.copy(Path(__file__).with_name("nested_graph.py"), folder)
-    agents = {AGENT: "remote = true", **{name: f'graph = "nested_graph:{name}"' for name in ("graph", "asking")}}
+    agents = {
+        AGENT: "remote = true",
+        **{name: f'graph = "nested_graph:{name}"' for name in ("graph", "asking")},
+    }
     (folder / "dromos.toml").write_text(
         settings + "".join(f"[agents.{name}]\n{line}\n" for name, line in agents.items())
     )

@@ -18,7 +18,10 @@ CONTRAST = """() => {
     const f = (v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
     return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b);
   };
-  const ratio = (x, y) => { const [a, b] = [light(x), light(y)].sort((p, q) => q - p); return (a + 0.05) / (b + 0.05); };
+  const ratio = (x, y) => {
+    const [a, b] = [light(x), light(y)].sort((p, q) => q - p);
+    return (a + 0.05) / (b + 0.05);
+  };
   const under = (element) => {
     for (let e = element; e; e = e.parentElement) {
       const colour = parse(getComputedStyle(e).backgroundColor);
@@ -40,13 +43,12 @@ CONTRAST = """() => {
     const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
     if (found < (large || glyph ? 3 : 4.5)) faults.push(`${found.toFixed(2)} ${node.textContent.trim().slice(0, 40)}`);
   }
-  for (const field of document.querySelectorAll('input:not(:disabled), textarea:not(:disabled), select:not(:disabled)')) {
-    if (!field.checkVisibility({ visibilityProperty: true })) continue;
-    const style = getComputedStyle(field);
-    const edge = parse(style.borderTopColor);
-    const round = field.closest('form.compose') ? parse(getComputedStyle(field.closest('form.compose')).borderTopColor) : edge;
-    if (field.type !== 'checkbox' && !field.closest('form.compose') && ratio(round, under(field.parentElement)) < 3)
-      faults.push(`edge ${ratio(round, under(field.parentElement)).toFixed(2)} ${field.outerHTML.slice(0, 60)}`);
+  for (const field of document.querySelectorAll('input:not([type=checkbox]), textarea, select')) {
+    if (field.matches(':disabled') || !field.checkVisibility({ visibilityProperty: true })) continue;
+    const framed = field.closest('form.compose') ?? field;
+    const found = ratio(parse(getComputedStyle(framed).borderTopColor), under(framed.parentElement));
+    if (framed.matches('form.compose:not(:focus-within)')) continue;  // its place and its hint tell it
+    if (found < 3) faults.push(`edge ${found.toFixed(2)} ${field.outerHTML.slice(0, 60)}`);
   }
   return faults;
 }"""
@@ -59,7 +61,9 @@ TARGETS = """() => [...document.querySelectorAll(
   .map(([e, r]) => `${e.outerHTML.slice(0, 80)} ${r.width}x${r.height}`)"""
 
 NAMELESS = """() => [...document.querySelectorAll(
-    'button, a[href], input, textarea, select, nav, aside, dialog, [role=menu], [role=region], [role=progressbar], section.card')]
+    'button, a[href], input, textarea, select, nav, aside, dialog, section.card,' +
+    '[role=menu], [role=region], [role=progressbar]'
+  )]
   .filter((e) => e.checkVisibility())
   .filter((e) => {
     const by = e.getAttribute('aria-labelledby');

@@ -38,9 +38,7 @@ class Puppet:
     async def say(self, message: str, text: str) -> None:
         """Append to the text being written."""
         offset = self._said.get(message, 0)
-        await self._document(
-            {"patch": [], "text": {"message_id": message, "offset": offset, "append": text}}
-        )
+        await self._document({"patch": [], "text": {"message_id": message, "offset": offset, "append": text}})
         self._said[message] = offset + len(text.encode("utf-16-le")) // 2
 
     async def renew(self) -> Json:
@@ -126,5 +124,3 @@ class Stage:
                 if run["agent"] == AGENT:
                     await self._client.post(f"/v1/runs/{run['id']}/cancel", json={})
         await self._client.aclose()
-
-

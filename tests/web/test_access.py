@@ -131,7 +131,7 @@ async def test_a_server_that_does_not_know_its_model_yet_is_asked_again(
         answer = await route.fetch()
         body = await answer.json()
         if asked == 1:
-            body["items"][0]["model"] = None
+            next(agent for agent in body["items"] if agent["default"])["model"] = None
         await route.fulfill(response=answer, json=body)
 
     await tab.page.route("**/v1/agents", as_at_a_start)

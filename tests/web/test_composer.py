@@ -1,4 +1,4 @@
-"""Writing while a run is live: queue, steer, or stop and send, by button, menu and key; and what waits is kept in order."""
+"""Writing while a run is live: queue, steer, or stop and send, by menu and key; what waits is kept in order."""
 
 from __future__ import annotations
 

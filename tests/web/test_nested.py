@@ -18,7 +18,8 @@ WATCH = """() => {
   window.views = [];
   const look = () => window.views.push(
     [...document.querySelectorAll("article[aria-label=Answer]")].map((e) => e.textContent.trim()));
-  new MutationObserver(look).observe(document.querySelector("main"), { childList: true, subtree: true, characterData: true });
+  const all = { childList: true, subtree: true, characterData: true };
+  new MutationObserver(look).observe(document.querySelector("main"), all);
 }"""
 
 

@@ -1,4 +1,4 @@
-"""Questions to a person: cards that show everything, forms, decisions on one of several devices, and the list of all."""
+"""Questions to a person: cards that show everything, forms, decisions on several devices, and the list of all."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ async def test_an_approval_shows_all_arguments_and_runs_exactly_what_is_shown(
         stage,
         {"kind": "approval", "prompt": "Send it?", "tool": "mail__send\u200b", "arguments": arguments},
     )
-    tab = await open_tab(
-        shared_server, f"/c/{puppet.conversation}", viewport={"width": 390, "height": 844}
-    )
+    tab = await open_tab(shared_server, f"/c/{puppet.conversation}", viewport={"width": 390, "height": 844})
     card = cards(tab)
     await expect(card).to_contain_text("Send it?")
     assert await card.locator(".args dt").all_inner_texts() == ["to", "body", "fileU+202Ename", "meta"]
@@ -146,7 +144,11 @@ async def test_questions_are_answered_by_a_button_by_text_or_by_a_form_of_their_
 ) -> None:
     puppet = await asked(
         stage,
-        {"kind": "question", "prompt": "Which?", "options": ["a", {"value": {"n": 2}, "label": "the second"}]},
+        {
+            "kind": "question",
+            "prompt": "Which?",
+            "options": ["a", {"value": {"n": 2}, "label": "the second"}],
+        },
         {"kind": "question", "prompt": "What shall it be called?"},
         {"kind": "question", "prompt": "Where should it go?", "schema": SCHEMA},
         {"kind": "question", "prompt": "Free form", "schema": {"type": "object", "minProperties": 1}},

@@ -151,7 +151,9 @@ async def test_every_status_is_told_apart_by_glyph_and_word_in_every_scheme_and_
     step = {"id": "s1", "kind": "tool", "name": "notes__read", "status": "done", "ms": 812}
     await puppet.steps(step)
     await puppet.show(steps=[step])
-    await puppet.say("said", "The page agrees with your notes on checkpoints, but it describes two cases more.")
+    await puppet.say(
+        "said", "The page agrees with your notes on checkpoints, but it describes two cases more."
+    )
     await at_work(puppet)
     await stage.send(conversation, "Also look at the section on crash recovery", when_busy="steer")
     await stage.send(conversation, "And write it up in two pages")
