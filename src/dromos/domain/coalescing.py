@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dromos.domain.pointers import index_of, parts_of
+from dromos.domain.pointers import copied, index_of, parts_of
 
 Operation = Mapping[str, Any]
 
@@ -94,7 +94,7 @@ class Coalescer:
                 self._drop(old)
             elif _below(new.parts, old.parts) and old.op != "remove":
                 if not old.own:
-                    old.value, old.own = _copy(old.value), True
+                    old.value, old.own = copied(old.value), True
                 if _apply_in(old.value, new.parts[len(old.parts) :], new):
                     return
                 break
@@ -178,7 +178,7 @@ def _apply_in(value: Any, parts: list[str], new: _Kept) -> bool:
     if isinstance(value, dict):
         if new.op == "remove":
             return value.pop(last, _NOTHING) is not _NOTHING
-        value[last] = _copy(new.value)
+        value[last] = copied(new.value)
         return True
     if not isinstance(value, list):
         return False
@@ -186,20 +186,12 @@ def _apply_in(value: Any, parts: list[str], new: _Kept) -> bool:
     if index is None or index > len(value) - (new.op != "add"):
         return False
     if new.op == "add":
-        value.insert(index, _copy(new.value))
+        value.insert(index, copied(new.value))
     elif new.op == "remove":
         del value[index]
     else:
-        value[index] = _copy(new.value)
+        value[index] = copied(new.value)
     return True
 
 
 _NOTHING = object()
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
-    return value

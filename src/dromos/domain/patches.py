@@ -17,7 +17,7 @@ from dromos.domain.coalescing import coalesce
 from dromos.domain.errors import Fault
 from dromos.domain.forms import Group
 from dromos.domain.limits import MAX_DEPTH, TOO_LARGE, VIOLATION
-from dromos.domain.pointers import index_of, parts_of, pointer, same
+from dromos.domain.pointers import copied, index_of, parts_of, pointer, same
 from dromos.domain.text import clean_json, clean_text
 
 __all__ = [
@@ -114,6 +114,7 @@ def _apply_one(target: Any, operation: Operation, done: Undo) -> str | None:
 def _in_object(
     target: MutableMapping[str, Any], key: str, kind: str, operation: Operation, done: Undo
 ) -> str | None:
+    # Values are copied: a later operation may change them in the document, and this one must stay what it was.
     before = target.get(key, _GONE)
     if before is _GONE and kind != "add":
         return "nothing is there"
@@ -123,7 +124,7 @@ def _in_object(
     if kind == "remove":
         del target[key]
     else:
-        target[key] = _copy(operation["value"])
+        target[key] = copied(operation["value"])
     return None
 
 
@@ -137,23 +138,14 @@ def _in_list(target: list[Any], part: str, kind: str, operation: Operation, done
         return None if same(target[index], operation["value"]) else "another value is there"
     if kind == "add":
         done.append((target, index, _GONE))
-        target.insert(index, _copy(operation["value"]))
+        target.insert(index, copied(operation["value"]))
     elif kind == "remove":
         done.append((target, index, _Removed(target[index])))
         del target[index]
     else:
         done.append((target, index, target[index]))
-        target[index] = _copy(operation["value"])
+        target[index] = copied(operation["value"])
     return None
-
-
-def _copy(value: Any) -> Any:
-    """A later operation may change it in the document; the operation that brought it must stay what it was."""
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
-    return value
 
 
 # ── checking ──────────────────────────────────────────────────────────────────────────────────────────────────
