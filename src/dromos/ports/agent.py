@@ -168,11 +168,15 @@ class ModelChoice:
     hint: str
 
 
+REMOTE = "remote"
+"""The kind of an agent whose runs are carried out elsewhere: adapters claim them, and no worker does."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
     name: str
     description: str
-    kind: str  # langgraph | process | remote
+    kind: str  # langgraph | process | REMOTE
     model: ModelChoice | None = None
 
 

@@ -21,7 +21,7 @@ from dromos.domain.statuses import RunStatus
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.claim import Compose
 from dromos.lifecycle.contract import Claimed
-from dromos.ports.agent import Agents, Failed
+from dromos.ports.agent import REMOTE, Agents, Failed
 from dromos.ports.clock import Clock, Ids
 from dromos.ports.live import LiveDocuments
 from dromos.ports.store import LeaseKeeper
@@ -185,7 +185,7 @@ class Worker:
     def _remote(self) -> list[str]:
         """Agents whose runs are carried out elsewhere. All others are claimed, also those nobody knows: their runs
         end with what is wrong instead of waiting for ever."""
-        return [info.name for info in self._agents.infos() if info.kind == "remote"]
+        return [info.name for info in self._agents.infos() if info.kind == REMOTE]
 
     def _composers(self) -> dict[str, Compose]:
         """How each agent makes its input: the claim's own transaction does it, so that no second one is needed."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dromos.domain.reasons import ErrorCode
 from dromos.ports.agent import (
+    REMOTE,
     AgentInfo,
     Attempt,
     CheckpointSummary,
@@ -17,8 +18,6 @@ from dromos.ports.agent import (
     InputMessage,
     Outcome,
 )
-
-KIND = "remote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class RemoteAgent:
 
     @staticmethod
     def named(name: str, description: str = "") -> RemoteAgent:
-        return RemoteAgent(AgentInfo(name, description or "Runs elsewhere.", KIND))
+        return RemoteAgent(AgentInfo(name, description or "Runs elsewhere.", REMOTE))
 
     def compose(self, messages: list[InputMessage]) -> None:
         """An adapter is told its input with the claim; nothing is made here."""

@@ -12,10 +12,10 @@ from dromos.domain.errors import Fault, Invalid
 from dromos.lifecycle.adapters import ClaimAsk, End, SignOfLife
 from dromos.lifecycle.contract import IdempotencyKey
 from dromos.lifecycle.tokens import ClaimKey
+from dromos.ports.agent import REMOTE
 from dromos.wire import adapter
 from dromos.wire.bodies import NoQuery
 
-KIND = "remote"
 _MOST_NAMED = 20
 
 
@@ -43,7 +43,7 @@ async def claim(request: Request, door: Door, user_id: str) -> tuple[ClaimAsk, f
 
 def _check_remote(door: Door, names: list[str]) -> None:
     """Raises `Invalid` where one of the agents is carried out by the server itself, or is not known at all."""
-    remote = sorted(info.name for info in door.deps.agents.infos() if info.kind == KIND)
+    remote = sorted(info.name for info in door.deps.agents.infos() if info.kind == REMOTE)
     known = ", ".join(remote[:_MOST_NAMED]) or "none"
     told = f"not an agent that runs elsewhere; those are: {known}"
     faults = [
