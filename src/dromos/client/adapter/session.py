@@ -45,7 +45,7 @@ class AdapterSession:
     """Serves runs of `agents` (`remote = true` in the server's `dromos.toml`), at most `slots` at a time.
 
     `close_s`: seconds that `aclose` gives runs under way. `listen`: also follow the server's event stream, so that a
-    stop or a message for a run is heard at once and not with its next sign of life.
+    stop is heard at once and not with the run's next sign of life.
     """
 
     def __init__(
