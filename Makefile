@@ -10,7 +10,7 @@ ARGS ?=
 # Passed to `make test`: TESTS=path or expression, JOBS=processes side by side (much of the time is waiting)
 TESTS ?=
 JOBS ?= 3
-# Passed to `make faults`: FULL=1 for the full sizes
+# Passed to `make faults` and `make bench`: FULL=1 for the full sizes
 FULL ?=
 
 VENV := .venv
@@ -53,8 +53,9 @@ docs: setup ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is written"
 
-bench: setup $(STAMPS)/bench ## Measure, against the stock parts, in one run
+bench: setup $(STAMPS)/bench ## Measure, against the stock parts, in one run; then the live box (FULL=1: an hour)
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.live $(if $(FULL),--full)
 
 lock: $(STAMPS)/dev ## Solve the locked versions again (UPGRADE=1 for the newest)
 	$(BIN)/python locks/relock.py $(if $(UPGRADE),--upgrade)
