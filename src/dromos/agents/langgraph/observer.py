@@ -26,7 +26,7 @@ from langgraph.errors import GraphBubbleUp
 
 from dromos.agents.langgraph.failures import ModelFault, UnfinishedAnswer, safe_text
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
-from dromos.agents.langgraph.reporting.models import own_id
+from dromos.agents.langgraph.reporting.model_calls import own_id
 from dromos.agents.langgraph.reporting.report import Report
 from dromos.agents.langgraph.reporting.told import event_in
 from dromos.domain.backend import refusal

@@ -12,15 +12,15 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage
 
 from dromos.agents.langgraph.failures import safe_text
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
 from dromos.agents.langgraph.reporting.current import Current
-from dromos.agents.langgraph.reporting.helpers import Helper, Helpers
-from dromos.agents.langgraph.reporting.models import ModelCalls, spoken
+from dromos.agents.langgraph.reporting.model_calls import ModelCalls, spoken
 from dromos.agents.langgraph.reporting.plan import Plan, plan_in
 from dromos.agents.langgraph.reporting.retrying import Retries
+from dromos.agents.langgraph.reporting.subagents import Helper, Helpers
 from dromos.agents.langgraph.reporting.told import (
     progress,
     short,
