@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dromos.domain import document
-from dromos.domain.machine import CREATION, EDGES, SETTLED_EDGES
 from dromos.domain.limits import MAX_DEPTH, MAX_KEY, MAX_STRING, SAFE
+from dromos.domain.machine import CREATION, EDGES, SETTLED_EDGES
 from dromos.domain.reasons import REASON_OF_CODE, ErrorCode
 from dromos.domain.statuses import FINAL, OWNED, TRIGGER_STATUS, RunStatus
 from dromos.settings import SETTINGS, Setting

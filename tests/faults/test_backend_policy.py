@@ -1,4 +1,4 @@
-"""What a run may use, obeyed by graphs: by the built-in assistant at once, by a graph of one's own at each model call."""
+"""What a run may use, obeyed by graphs: by the built-in assistant at once, by a graph of one's own at each call."""
 
 from __future__ import annotations
 

@@ -460,9 +460,7 @@ class Lifecycle:
         """The person's open questions over all conversations, oldest first."""
         return await self.store.read(lambda tx: read.requests(tx, user_id, limit, cursor))
 
-    async def silent_owners(
-        self, conversation_ids: Sequence[str]
-    ) -> dict[str, tuple[Run, dict[str, Any]]]:
+    async def silent_owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[Run, dict[str, Any]]]:
         """By conversation: the run whose owner gives no sign of life, and that owner; whoever's they are."""
         return await self.store.read(lambda tx: owners.silent_owners(tx, self.policy, conversation_ids))
 

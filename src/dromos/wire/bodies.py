@@ -50,7 +50,7 @@ class ChangeConversation(Strict):
 
 
 class BackendPolicy(Strict):
-    """Which models and providers the run may use; it narrows its agent's policy. A list that is not given allows all."""
+    """Which models and providers the run may use; it narrows its agent's policy. A list left out allows all."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"models": ["qwen3*"], "providers": ["ollama"]}]}

@@ -122,7 +122,9 @@ class Follower:
             return await self._snapshot(None) if chunk is None else chunk
         if event == "run.patch":
             frame = orjson.loads(data)
-            if frame["run_id"] == self.run_id and any(op["path"].startswith("/steps") for op in frame["patch"]):
+            if frame["run_id"] == self.run_id and any(
+                op["path"].startswith("/steps") for op in frame["patch"]
+            ):
                 return await self._snapshot(None)
         return b""
 
