@@ -281,3 +281,54 @@ async def test_what_needs_a_person_is_shown_and_decided_on_the_first_screen_and_
     for puppet in (await stage.claim(), await stage.claim()):
         assert puppet.conversation in (refund.conversation, import_.conversation)
         await puppet.end()
+
+
+FOCUSABLE = """() => [...document.querySelectorAll(
+    'button, a[href], input, textarea, select, summary, [tabindex="0"]')]
+  .filter((e) => !e.matches(':disabled') && e.checkVisibility({ visibilityProperty: true }))
+  .map((e, i) => (e.dataset.walk = String(i)))"""
+
+UNREACHED = """(reached) => [...document.querySelectorAll('[data-walk]')]
+  .filter((e) => !reached.includes(e.dataset.walk)).map((e) => e.outerHTML.slice(0, 80))"""
+
+FOCUSED = """() => {
+  const e = document.activeElement;
+  const style = getComputedStyle(e);
+  const framed = e.closest('form.compose');
+  const seen = framed && e.matches('textarea')
+    ? getComputedStyle(framed).borderTopColor !== getComputedStyle(framed.querySelector('.row')).borderTopColor
+    : style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+  return [e.dataset.walk ?? '', seen ? '' : e.outerHTML.slice(0, 80)];
+}"""
+
+
+async def test_tab_reaches_every_button_and_field_and_the_focus_is_always_seen(
+    shared_server: ServeProcess, stage: Stage, open_tab: Open
+) -> None:
+    puppet = await stage.begin("Keys")
+    await puppet.show(plan=[{"id": "1", "title": "Look", "status": "active"}])
+    for text in ("first", "second"):
+        await stage.send(puppet.conversation, text)
+    await puppet.ask(
+        {"kind": "approval", "prompt": "Pay?", "tool": "pay", "arguments": {"note": "long " * 100}},
+        {"kind": "question", "prompt": "Where should it go?", "schema": SCHEMA},
+    )
+    tab = await open_tab(shared_server, f"/c/{puppet.conversation}")
+    await expect(cards(tab)).to_have_count(2)
+    await expect(tab.page.locator("[data-followup=waiting]")).to_have_count(2)
+    await tab.page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
+    wanted = set(await tab.page.evaluate(FOCUSABLE))
+    assert len(wanted) > 25
+    reached: set[str] = set()
+    unseen: list[str] = []
+    for _ in range(len(wanted) + 10):
+        await tab.page.keyboard.press("Tab")
+        walk, fault = await tab.page.evaluate(FOCUSED)
+        reached.add(walk)
+        if walk and fault:
+            unseen.append(fault)
+        if wanted <= reached:
+            break
+    left = await tab.page.evaluate(UNREACHED, list(reached))
+    assert left == []
+    assert unseen == []
