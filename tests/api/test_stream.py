@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from dromos.api.feed import Inbox
+from dromos.api.feed import Feeds, Inbox
+from dromos.api.sse import Reader
 from dromos.testing.waiting import eventually, within
 from dromos.wire import answers
 from tests.api.conftest import USER, Heard, Serving, Start
@@ -208,6 +209,25 @@ async def test_no_run_is_missed_between_reading_and_streaming(served: Serving) -
 
     for batch in range(10):
         await asyncio.gather(*(once(batch * 8 + number) for number in range(8)))
+
+
+@pytest.mark.case("P92")
+async def test_a_run_that_ends_between_a_streams_first_read_and_its_inbox_is_told(
+    served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = await served.conversation()
+    seq = (await served.http.get(f"/v1/conversations/{conversation}")).json()["seq"]
+    async with served.listen() as other:  # another device, which keeps the person's log followed
+        join = Feeds.join
+
+        async def late(feeds: Feeds, user_id: str, reader: Reader) -> Inbox:
+            run = (await served.send(conversation, "say x"))["run"]
+            await other.status("completed", run["id"])
+            return await join(feeds, user_id, reader)
+
+        monkeypatch.setattr(Feeds, "join", late)
+        async with served.listen(after=seq) as stream:
+            await stream.status("completed")
 
 
 @pytest.mark.case("P93")

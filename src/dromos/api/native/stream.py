@@ -222,10 +222,12 @@ class Follower:
             await self.reader.wait()
 
     async def _catch_up(self, page: EventPage | None) -> AsyncGenerator[bytes, None]:
-        """By own reads from the cursor to where the inbox goes on."""
+        """By own reads from the cursor to where the inbox goes on. `page` was read before the inbox was opened: that it
+        is empty says nothing of what came in between."""
+        asked = False
         while True:
             if page is None:
-                page = await self.door.feeds.read(self.user_id, self.cursor)
+                page, asked = await self.door.feeds.read(self.user_id, self.cursor), True
             if page.reset:
                 self.cursor = page.head
                 yield json_frame("reset", {"reason": "cursor_too_old", "seq": page.head}, page.head)
@@ -233,7 +235,7 @@ class Follower:
                 events = [Event(row) for row in page.events]
                 self.cursor = events[-1].seq
                 yield await self._bytes_of(events)
-            if self.cursor >= self.inbox.since or not (page.events or page.reset):
+            if self.cursor >= self.inbox.since or (asked and not (page.events or page.reset)):
                 self.inbox.catch_up()
                 return
             page = None
