@@ -176,3 +176,35 @@ def test_a_wrong_address_is_an_error_with_its_cure(tmp_path: Path) -> None:
         migrate(f"postgresql:///x?host={tmp_path}")
     with pytest.raises(StoreUnavailable, match="write postgresql://"):
         migrate("redis://localhost")
+
+
+def test_what_was_not_seen_before_an_update_still_calls_after_it(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "HEAD", "0001")
+    migrate(address)
+    monkeypatch.undo()
+    with _connection(address) as connection:
+        # (conversation, newest event told of it, newest event somebody saw there)
+        for name, told, seen in (("new", 4, 0), ("later", 7, 5), ("seen", 6, 6), ("silent", None, 0)):
+            values = {"id": name, "seen": seen, "at": "2026-11-29T13:46:04.123456Z"}
+            connection.execute(
+                sa.text(
+                    "INSERT INTO conversations (id, user_id, title, agent, seen_seq, created_at, updated_at)"
+                    " VALUES (:id, 'anna', '', 'assistant', :seen, :at, :at)"
+                ),
+                values,
+            )
+            if told is not None:
+                connection.execute(
+                    sa.text(
+                        "INSERT INTO events (user_id, seq, type, conversation_id, at)"
+                        " VALUES ('anna', :seq, 'run.status', :id, :at)"
+                    ),
+                    {**values, "seq": told},
+                )
+        connection.commit()
+    assert migrate(address) == Migrated("0001", HEAD)
+    with _connection(address) as connection:
+        rows = connection.execute(sa.text("SELECT id, unseen_seq FROM conversations")).all()
+    assert {row[0]: row[1] for row in rows} == {"new": 4, "later": 7, "seen": 0, "silent": 0}
