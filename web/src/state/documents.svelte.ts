@@ -14,7 +14,7 @@ export interface Asks {
   open(): string | null;
   /** Whether the open conversation has this run. */
   has(run: string): boolean;
-  /** A step of a live run began or ended: the messages it left are rows without events. */
+  /** A step began or ended, or the run did: the messages it left are rows, and not all of them are told. */
   stepped(): void;
 }
 
@@ -96,7 +96,9 @@ export class Documents {
     const before = this.all[run]?.document;
     this.all = { ...this.all, [run]: outcome };
     if (live.waits(outcome)) this.read(run);
-    if (isLive(outcome.document.status) && stepsOf(before) !== stepsOf(outcome.document)) this.asks.stepped();
+    const { status } = outcome.document;
+    const ended = before !== undefined && isLive(before.status) && !isLive(status);
+    if (ended || (isLive(status) && stepsOf(before) !== stepsOf(outcome.document))) this.asks.stepped();
   }
 }
 
