@@ -27,7 +27,7 @@ class OwnGraph:
         self._graph, self._plan = graph, plan
 
     async def plan(self, run: Run) -> Plan:
-        return Plan(graph=self._graph, policies={}, **self._plan)
+        return Plan(**{"graph": self._graph, "policies": {}, **self._plan})
 
     async def warm(self) -> None:
         return None

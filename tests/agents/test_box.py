@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import sys
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -15,11 +16,17 @@ from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Send
 
+from dromos.agents.langgraph import box
 from dromos.agents.langgraph.attempt_run import OBSERVER_KEY
 from dromos.agents.langgraph.scripted.chat_model import ScriptedChatModel
+from dromos.domain.document import empty_content
+from dromos.domain.reasons import ErrorCode
+from dromos.domain.retries import RetryPolicy
 from dromos.ports.agent import Finished
 from dromos.ports.store import Table
 from dromos.ports.tool import ToolProgress
+from dromos.tools.mcp.configuration import StdioServer
+from dromos.tools.mcp.toolbox import McpToolbox
 from tests.agents.graphs import Watched
 from tests.agents.kit import FunctionToolbox, assistant, history, rows
 from tests.agents.test_attempts import talk
@@ -154,6 +161,32 @@ async def test_of_several_tools_the_oldest_is_shown_and_then_the_next(room):
     tools = [(value["name"], value["summary"]) for value in now(watched) if value and value["kind"] == "tool"]
     assert tools == [("slow", "{}"), ("slow", "{} (+1 more)"), ("slower", "{}")]
     assert watched.shown["current"] is None
+
+
+@pytest.mark.slow(60)
+async def test_progress_over_mcp_stands_beside_the_tool_that_is_under_way(sqlite_room, tmp_path):
+    await sqlite_room.conversation()
+    server = StdioServer(
+        "t", sys.executable, ("-m", "dromos.testing.tools_server"), {"CT_FILE": str(tmp_path / "effects")}
+    )
+    toolbox = McpToolbox([server])
+    try:
+        agent = assistant(sqlite_room.store, toolbox)
+        outcome, attempt = await talk(
+            sqlite_room, agent, '!call t__sleep {"s":0.5,"progress_every":0.1}\n!say awake'
+        )
+    finally:
+        await toolbox.aclose()
+
+    assert outcome == Finished()
+    moved = [
+        value["progress"]
+        for path, value in attempt.live.told
+        if path == "/current" and value and value["name"] == "t__sleep" and value["progress"]
+    ]
+    assert len(moved) >= 3
+    assert [progress["value"] for progress in moved] == sorted(progress["value"] for progress in moved)
+    assert {(progress["total"], progress["message"]) for progress in moved} == {(0.5, "still asleep")}
 
 
 async def test_a_synchronous_node_and_tool_tell_from_their_threads_in_order(room):
@@ -443,3 +476,25 @@ async def test_a_graph_finds_no_secret_of_the_box_in_its_checkpoints(room):
 
     for row in await rows(room.store, Table.CHECKPOINTS):
         assert not [key for key in row["metadata"] if key.startswith("__") or key == OBSERVER_KEY]
+
+
+async def test_what_the_agent_said_before_a_takeover_stays_said(sqlite_room):
+    await sqlite_room.conversation()
+    saved = {
+        **empty_content(),
+        "line": "Half of it is done.",
+        "retries": {"count": 2, "last": None},
+        "background": {"job": {"title": "Job", "status": "on", "since": "2026-11-29T10:00:00.000000Z"}},
+    }
+
+    async def work(state: MessagesState) -> dict[str, Any]:
+        box.background("job", status=None)
+        return {"messages": [await ScriptedChatModel().ainvoke("!error 503 x1\n!say on")]}
+
+    graph = StateGraph(MessagesState).add_node("work", work).add_edge(START, "work").compile()
+    watched = Watched(sqlite_room, graph, policies={ErrorCode.MODEL_BAD_RESPONSE: RetryPolicy(2, (0.01,))})
+    attempt = await watched.begin("go", saved, attempt=2)
+
+    assert await watched.agent.attempt(attempt) == Finished(line="Half of it is done.")
+    assert watched.shown["background"] == {}
+    assert watched.shown["retries"]["count"] == 3

@@ -79,7 +79,7 @@ class CheckpointPlan:
     start: dict[str, Any] | None = None  # an input that may be stored by naming its messages
     writes: list[Row] = field(default_factory=list)
     steps: list[Row] = field(default_factory=list)
-    cost: Row | None = None
+    cost: Mapping[str, Any] | None = None
     also: Callable[[Tx, Run], None] | None = None  # what else belongs to this transaction
     entered: bool = False  # a message that steers the run was added by `apply`
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from langchain_core.runnables import RunnableConfig
@@ -60,7 +60,7 @@ class Checkpointer(BlockingSaver):
         source: Recorder | Store,
         *,
         step_rows: Callable[[str], list[Row]] | None = None,
-        new_cost: Callable[[], Row | None] | None = None,
+        new_cost: Callable[[], Mapping[str, Any] | None] | None = None,
         on_commit: Callable[[], None] | None = None,
         entrance: Entrance | None = None,
     ) -> None:

@@ -21,7 +21,7 @@ class LiveText:
         self._writer: object = None
         self._message_id = ""
         self._half = ""
-        self._waiting: dict[object, tuple[str, list[str]]] = {}  # message id and chunks, by call, oldest first
+        self._waiting: dict[object, tuple[str, list[str]]] = {}  # id and chunks, by call, the oldest first
 
     def add(self, call: object, message_id: str, text: str) -> None:
         """One chunk of the message that a model call writes; `call` is only told from others."""

@@ -219,7 +219,7 @@ class Observer(BaseCallbackHandler):
         self.records.stored()
         self.report.totals.stored()
 
-    def new_cost(self) -> dict[str, Any] | None:
+    def new_cost(self) -> Mapping[str, Any] | None:
         """The run's cost, where the store does not have it yet."""
         return self.report.totals.unstored()
 

@@ -56,18 +56,23 @@ class Report:
         spent: Spent,
         meter: Meter | None,
     ) -> None:
-        self.line: str | None = None
+        earlier = live.snapshot().content
+        self.line: str | None = earlier.get("line")
         self.records = StepRecords(run, first_num)
-        self.totals = Totals(live, run.usage, spent)
+        self.totals = Totals(live, run.usage, spent, run.cost)
         self._live, self._clock, self._meter = live, clock, meter or NoMeter()
         self.models = ModelCalls(live, facts, expected, self.totals)
-        self._current, self._helpers, self._retries = Current(live), Helpers(live), Retries(live)
+        self._current, self._helpers, self._retries = (
+            Current(live),
+            Helpers(live),
+            Retries(live, earlier.get("retries")),
+        )
         self._tools: dict[str, Step] = {}
         self._tasks: dict[str, Step] = {}
         self._helped: dict[str, Helper] = {}  # by step, where a helper does it
         self._told: set[str] = set()  # tasks whose work is told by a model or tool step
         self._plan: Plan | None = None
-        self._background: dict[str, dict[str, Any]] = {}
+        self._background: dict[str, Mapping[str, Any]] = dict(earlier.get("background") or {})
 
     # --- model calls --------------------------------------------------------------------------------------------
 
@@ -167,6 +172,7 @@ class Report:
         """Every node that is open is done."""
         for step in list(self._tasks.values()):
             self._end_task(step, "done", None)
+        self._helpers.next_round()
 
     # --- the agent's own words ----------------------------------------------------------------------------------
 
@@ -263,7 +269,9 @@ class Report:
             if step.parent is not None and step.parent == tool.call:
                 step.inner = True
             elif tool.task == step.task != "" and tool.parent != step.parent:
-                step.inner = True  # made by a call of which nothing is known, while a tool of the same task is open
+                step.inner = (
+                    True  # made by a call of which nothing is known, while a tool of the same task is open
+                )
         return None
 
     def _show_new(self, step: Step, helper: Helper | None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from dromos.agents.langgraph.failures import classify
 from dromos.agents.langgraph.steps import Step
@@ -11,11 +13,11 @@ from dromos.ports.live import LiveRun
 
 
 class Retries:
-    """One attempt's `/retries`. `count` goes on from earlier attempts."""
+    """One attempt's `/retries`, counted on from what the document has of `earlier` attempts."""
 
-    def __init__(self, live: LiveRun) -> None:
+    def __init__(self, live: LiveRun, earlier: Mapping[str, Any] | None) -> None:
         self._live = live
-        self._count: int = (live.snapshot().content.get("retries") or {}).get("count", 0)
+        self._count: int = (earlier or {}).get("count", 0)
         self._failed: dict[
             str, tuple[int, str]
         ] = {}  # failures of models in a row, by task, with the last one's code
@@ -44,7 +46,7 @@ class Retries:
     def _say(self, code: str, attempt: int, of_attempts: int | None, next_at: str | None) -> None:
         self._count += 1
         last = {
-            "of": "model",
+            "of": "model" if code.startswith("MODEL_") else "step",
             "code": code,
             "attempt": attempt,
             "of_attempts": of_attempts,

@@ -22,10 +22,11 @@ ENDED_KEPT = 20
 
 @dataclass(slots=True, eq=False)
 class Helper:
-    """`open` are its steps under way, the oldest first."""
+    """`open` are its steps under way, the oldest first; `round` is the agent's step in which it began last."""
 
     id: str
     title: str
+    round: int = 0
     status: str = "running"  # running | done | failed | cancelled
     usage: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     open: dict[str, Step] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class Helpers:
         self._live = live
         self._by_id: dict[str, Helper] = {}
         self._by_task: dict[str, Helper] = {}
+        self._round = 0
 
     @staticmethod
     def tasks_of(ns: str) -> list[tuple[str, str]]:
@@ -67,11 +69,17 @@ class Helpers:
             if tool is not None:
                 return self._begin(tool.id, task, name or tool.name)
             if depth == 0:
-                same = self._by_id.get(node)
-                return self._begin(
-                    node if same is None or same.status != "running" else task, task, name or node
-                )
+                return self._begin(node if self._is_free(node) else task, task, name or node)
         return None
+
+    def next_round(self) -> None:
+        """A step of the agent's graph is over: a node that comes again takes up its entry again."""
+        self._round += 1
+
+    def _is_free(self, node: str) -> bool:
+        """Whether the node's own entry is to be had; of several that run in one step only the first has it."""
+        known = self._by_id.get(node)
+        return known is None or (known.status != "running" and known.round < self._round)
 
     def step_began(self, helper: Helper, step: Step) -> None:
         helper.open[step.id] = step
@@ -121,6 +129,7 @@ class Helpers:
     def _begin(self, helper_id: str, task: str, title: str) -> Helper:
         helper = self._by_id.pop(helper_id, None) or Helper(helper_id, "")
         helper.title, helper.status = clean_text(title)[:SUMMARY_LIMIT], "running"
+        helper.round = self._round
         self._by_id[helper_id] = self._by_task[task] = helper  # newest last
         self._show(helper, None)
         return helper

@@ -13,13 +13,15 @@ from dromos.ports.live import LiveRun
 
 
 class Totals:
-    """One attempt's; `usage` and `spent` are what the run had before it."""
+    """One attempt's; `usage` and `spent` are what the run had before it, `stored` is its cost as the store has it."""
 
-    def __init__(self, live: LiveRun, usage: Mapping[str, Any], spent: Spent) -> None:
+    def __init__(
+        self, live: LiveRun, usage: Mapping[str, Any], spent: Spent, stored: Mapping[str, Any] | None
+    ) -> None:
         self._live = live
         self.usage: dict[str, int] = {name: usage.get(name) or 0 for name in COUNTS}
         self.spent = spent
-        self._stored = self._handed = spent
+        self._stored = self._handed = stored
         self.estimated = bool(usage.get("estimated"))
 
     def tool_began(self) -> None:
@@ -43,10 +45,10 @@ class Totals:
         self.spent = spent
         self._live.server({"cost": spent.json()})
 
-    def unstored(self) -> dict[str, Any] | None:
+    def unstored(self) -> Mapping[str, Any] | None:
         """The run's cost where the store has another, else None."""
-        self._handed = self.spent
-        return None if self.spent == self._stored else self.spent.json()
+        self._handed = self.spent.json()
+        return None if self._handed == self._stored else self._handed
 
     def stored(self) -> None:
         """What was handed out is on disk."""
