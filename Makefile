@@ -33,9 +33,9 @@ run: $(STAMPS)/product $(STAMPS)/page ## Set up what is missing and serve Dromos
 
 setup: $(STAMPS)/dev $(STAMPS)/product $(STAMPS)/page ## Install everything for development into .venv
 
-test: setup ## Run all tests (TESTS=tests/domain for a part)
+test: setup ## Run all tests (TESTS=tests/domain for a part, FULL=1 for the long ones too)
 	@sh .ci/system-packages
-	$(BIN)/pytest -n $(JOBS) --dist worksteal $(TESTS)
+	FULL=$(FULL) $(BIN)/pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 faults: setup ## Run only the tests that kill, freeze and starve real processes
 	FULL=$(FULL) $(BIN)/pytest tests/faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -9,12 +10,18 @@ import pytest
 
 from dromos.testing.postgres_server import PostgresServer
 
+FULL = bool(os.environ.get("FULL"))
 _no_browser: list[str] = []
 _no_proxy: list[str] = []
+_left_out: list[pytest.Item] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`slow(n)` raises the limit of one test to n seconds."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`slow(n)` raises the limit of one test to n seconds; `full` leaves it out unless FULL=1."""
+    if not FULL:
+        _left_out.extend(item for item in items if item.get_closest_marker("full") is not None)
+        items[:] = [item for item in items if item not in _left_out]
+        config.hook.pytest_deselected(items=_left_out)
     for item in items:
         slow = item.get_closest_marker("slow")
         if slow is not None:
@@ -31,6 +38,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _no_proxy:
         terminalreporter.write_sep("!", "tests behind a proxy did NOT run", red=True)
         terminalreporter.write_line(_no_proxy[0])
+    if _left_out:
+        terminalreporter.write_line(
+            f"{len(_left_out)} tests of the full size were left out; FULL=1 runs them"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -136,6 +136,7 @@ async def test_everything_that_was_answered_is_on_disk_when_the_server_dies_a_mo
     assert refused["code"] == "run_not_active"
 
 
+@pytest.mark.full
 @pytest.mark.slow(240)
 async def test_a_stop_that_was_accepted_before_the_kill_reaches_the_adapter_after_it(
     server: ServeProcess, person: Person
@@ -151,6 +152,7 @@ async def test_a_stop_that_was_accepted_before_the_kill_reaches_the_adapter_afte
     assert (ended["status"], ended["stop"]["outcome"]) == ("cancelled", "acknowledged")
 
 
+@pytest.mark.full
 @pytest.mark.slow(240)
 async def test_an_adapter_that_does_not_come_back_is_followed_by_another_that_was_already_waiting(
     tmp_path: Path,

@@ -64,6 +64,7 @@ async def test_a_run_outlives_the_server_that_is_killed_and_started_again(server
         assert steps == [f"step {number}" for number in range(60)]
 
 
+@pytest.mark.full
 async def test_an_end_that_the_server_died_on_is_reported_to_the_next_one_once(server: ServeProcess) -> None:
     ready, go_on = asyncio.Event(), asyncio.Event()
 
@@ -110,6 +111,7 @@ class Leaky(httpx.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_lost_requests_and_answers_change_nothing(url: str, person: Person, seed: int) -> None:
     steers: list[str] = []
@@ -141,6 +143,7 @@ async def test_lost_requests_and_answers_change_nothing(url: str, person: Person
     assert transport.lost > 2
 
 
+@pytest.mark.full
 async def test_without_a_renewal_the_handler_is_cancelled_before_the_server_gives_the_run_away(
     tmp_path: Path,
 ) -> None:
@@ -205,6 +208,7 @@ async def test_a_run_that_the_server_took_away_is_let_go_at_once(postgres_url: s
     assert lost == ["lease_lost"]
 
 
+@pytest.mark.full
 async def test_a_session_that_closes_leaves_what_does_not_end_to_the_next_one(tmp_path: Path) -> None:
     begun = asyncio.Event()
     stops: list[Any] = []
@@ -241,6 +245,7 @@ async def test_a_session_that_closes_leaves_what_does_not_end_to_the_next_one(tm
         assert await person.said() == [("user", "go"), ("assistant", "so far"), ("assistant", "and the rest")]
 
 
+@pytest.mark.full
 async def test_a_session_started_before_its_server_waits_for_it(tmp_path: Path) -> None:
     async def work(run: AdapterRun) -> str:
         return "here"

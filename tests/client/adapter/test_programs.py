@@ -73,6 +73,7 @@ async def test_the_example_shows_its_work_and_is_steered(tmp_path: Path) -> None
         assert said == [turned("one two"), turned("three four"), turned("five six"), "Turned 3 lines around."]
 
 
+@pytest.mark.full
 async def test_the_example_is_stopped_in_the_middle(tmp_path: Path) -> None:
     async with example(tmp_path, pace="0.5") as (_, _, person):
         await person.say("\n".join(LINES))
@@ -101,6 +102,7 @@ async def test_the_example_outlives_the_death_of_the_server(tmp_path: Path) -> N
         assert {one["status"] for one in (await person.document())["plan"]} == {"done"}
 
 
+@pytest.mark.full
 async def test_the_example_goes_on_behind_its_last_line_when_it_dies_itself(tmp_path: Path) -> None:
     async with example(tmp_path, grace="3") as (_, agent, person):
         await person.say("\n".join(LINES))
@@ -114,6 +116,7 @@ async def test_the_example_goes_on_behind_its_last_line_when_it_dies_itself(tmp_
         assert said == [*map(turned, LINES), TURNED], "no line twice"
 
 
+@pytest.mark.full
 async def test_sigterm_lets_the_example_finish_what_it_has(tmp_path: Path) -> None:
     async with example(tmp_path) as (_, agent, person):
         await person.say("one two\nthree four")
