@@ -213,6 +213,7 @@ async def test_a_command_that_ignores_the_polite_request_is_killed(folder: Path)
         assert gone(pid)
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_a_killed_server_takes_its_commands_along_and_continue_goes_on_in_the_session(
     folder: Path,
@@ -265,6 +266,7 @@ async def test_a_takeover_asks_what_the_command_never_heard_and_leaves_no_call_w
         assert "may have happened" in history[-2]["content"]
 
 
+@pytest.mark.full
 @pytest.mark.case("P128")
 @pytest.mark.slow(60)
 async def test_a_line_of_megabytes_is_read_and_the_next_ones_too(folder: Path) -> None:
@@ -277,6 +279,7 @@ async def test_a_line_of_megabytes_is_read_and_the_next_ones_too(folder: Path) -
         assert len(history[-2]["content"]) == 3_000_000
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 async def test_a_command_that_ends_without_a_result_fails_with_its_last_words(folder: Path) -> None:
     async with ServeProcess(folder / "data", cwd=folder) as server, Person(server) as person:
@@ -305,6 +308,7 @@ async def test_a_command_that_uses_another_model_than_it_may_is_ended(folder: Pa
         assert "here:m-2" in run["error_message"] and "here:m-1, here:m-3" in run["error_message"]
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 async def test_a_silent_tool_of_a_command_is_a_stall(folder: Path) -> None:
     async with ServeProcess(folder / "data", cwd=folder) as server, Person(server) as person:

@@ -118,6 +118,7 @@ def seconds(run: Json) -> float:
     return (end - begin).total_seconds()
 
 
+@pytest.mark.full
 @pytest.mark.slow(1800 if FULL else 240)
 @pytest.mark.case("P77")
 @pytest.mark.parametrize("servers", [1, 2], ids=["one server", "two servers"])
@@ -210,6 +211,7 @@ async def test_a_run_at_work_reads_what_its_person_sends_and_every_device_sees_i
     assert '"message_count":5' in lines.splitlines()[-1].replace(" ", "")
 
 
+@pytest.mark.full
 @pytest.mark.slow(900 if FULL else 180)
 async def test_a_kill_around_the_delivery_neither_loses_nor_doubles_the_message(
     server: ServeProcess, person: Person, tmp_path: Path

@@ -13,6 +13,7 @@ from benchmarks.live.fuzz import fuzz
 FULL = bool(os.environ.get("FULL"))
 
 
+@pytest.mark.full
 @pytest.mark.slow(3600 if FULL else 120)
 async def test_over_a_line_that_loses_doubles_and_reorders_every_device_ends_with_the_servers_document() -> (
     None
@@ -44,6 +45,7 @@ async def test_only_who_looks_gets_frames_and_gets_them_soon() -> None:
     assert seen.percentile(0.95) <= limit
 
 
+@pytest.mark.full
 @pytest.mark.case("P91")
 @pytest.mark.slow(900 if FULL else 120)
 async def test_clients_that_never_read_cost_a_bounded_memory_and_hold_up_nobody() -> None:
@@ -56,6 +58,7 @@ async def test_clients_that_never_read_cost_a_bounded_memory_and_hold_up_nobody(
     assert told.others.percentile(0.95) <= (0.25 if FULL else 1.0)
 
 
+@pytest.mark.full
 @pytest.mark.slow(180 if FULL else 120)
 async def test_a_long_answer_with_tools_is_told_in_a_small_multiple_of_its_text() -> None:
     sizes, text = await wire.count(*((4000, 200) if FULL else (2000, 400)))

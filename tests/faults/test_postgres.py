@@ -197,6 +197,7 @@ async def test_a_server_whose_database_cannot_be_reached_does_not_start_and_says
     assert not list(tmp_path.rglob("*.db"))
 
 
+@pytest.mark.full
 @pytest.mark.slow(120)
 async def test_a_silent_worker_is_shown_with_the_time_of_its_takeover_and_then_taken_over(
     postgres_url: str, tmp_path: Path, stack: AsyncExitStack

@@ -206,6 +206,7 @@ async def test_a_decision_that_nobody_has_taken_up_survives_a_kill(folder: Path)
         assert (request["status"], request["decision"]["answer"]) == ("consumed", "yes")
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.parametrize("agent", ["apart", "together"])
 async def test_a_kill_in_the_resumed_attempt_applies_the_answer_once_and_asks_nobody_again(

@@ -52,6 +52,7 @@ async def test_a_stream_has_a_chunk_a_word_and_usage_and_stop_marker_on_the_last
         "output_tokens": 4,
         "total_tokens": 13,
         "input_token_details": {"cache_read": 3},
+        "output_token_details": {"reasoning": 0},
     }
 
 

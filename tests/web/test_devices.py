@@ -121,6 +121,7 @@ async def test_laptop_and_phone_show_the_same_version_through_a_kill_in_mid_answ
     await expect(phone.composer).to_have_value("typed on the way")
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.case("P88")
 async def test_a_stream_that_falls_silent_without_an_end_is_noticed_and_nothing_is_lost_or_doubled(
@@ -144,6 +145,7 @@ async def test_a_stream_that_falls_silent_without_an_end_is_noticed_and_nothing_
         await tab.close()
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.case("P90")
 async def test_after_missing_the_last_frames_the_page_shows_the_servers_document_and_not_what_streamed_before(
@@ -168,6 +170,7 @@ async def test_after_missing_the_last_frames_the_page_shows_the_servers_document
         await tab.close()
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.parametrize("events", ["kept", "gone"])
 async def test_a_device_back_after_a_week_reads_a_fixed_number_of_times_and_shows_what_it_has_not_seen(
@@ -293,6 +296,7 @@ async def test_one_list_holds_what_needs_a_person_on_every_device_until_it_is_ha
         await phone.close()
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_what_was_looked_at_on_one_device_is_not_new_on_another(
     server: ServeProcess, open_tab: Open
@@ -322,6 +326,7 @@ async def test_what_was_looked_at_on_one_device_is_not_new_on_another(
     await expect(laptop.column.get_by_role("link", name="First")).not_to_contain_text("new")
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_a_person_who_does_not_look_is_notified_by_one_tab_of_what_needs_them_failed_or_is_done(
     server: ServeProcess, open_tab: Open
@@ -367,6 +372,7 @@ async def test_a_person_who_does_not_look_is_notified_by_one_tab_of_what_needs_t
         await expect(two.page.locator("main [data-request]")).to_contain_text("Which account?")
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_the_first_meaningful_paint_of_a_warm_server_comes_within_a_second(
     shared_server: ServeProcess, open_tab: Open

@@ -103,6 +103,7 @@ def longest_tasks(trace: bytes) -> list[float]:
     return sorted((e.get("tdur", 0) / 1_000 for e in tasks), reverse=True)
 
 
+@pytest.mark.full
 @pytest.mark.slow(150)
 async def test_no_task_takes_longer_than_50_ms_at_ten_frames_a_second_on_a_large_document_and_history(
     shared_server: ServeProcess, open_tab: Open, browser: Browser

@@ -135,6 +135,7 @@ async def at_work(puppet: Puppet) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow(120)
 @pytest.mark.case("P139")
 async def test_every_status_is_told_apart_by_glyph_and_word_in_every_scheme_and_width(

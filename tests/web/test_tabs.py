@@ -84,6 +84,7 @@ async def test_eight_tabs_with_a_running_answer_in_each_all_load_and_answer_over
     await has_streams(server, 1)
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.parametrize(("without", "while_hidden"), [(NO_WORKERS, 1), (NO_LOCKS, 0)])
 async def test_a_browser_without_shared_workers_shares_by_a_tab_or_holds_a_stream_only_while_shown(
@@ -114,6 +115,7 @@ async def test_a_browser_without_shared_workers_shares_by_a_tab_or_holds_a_strea
     await second.ended(boxes=4)
 
 
+@pytest.mark.full
 async def test_hidden_tabs_follow_over_the_shared_stream_and_read_when_they_are_shown(
     server: ServeProcess, open_tab: Open
 ) -> None:
@@ -142,6 +144,7 @@ async def test_hidden_tabs_follow_over_the_shared_stream_and_read_when_they_are_
     await expect(missed).to_have_attribute("data-version", wanted)
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.case("P99")
 async def test_a_reload_in_mid_answer_shows_all_of_it_so_far_and_keeps_draft_and_choices(
@@ -166,6 +169,7 @@ async def test_a_reload_in_mid_answer_shows_all_of_it_so_far_and_keeps_draft_and
     assert (await tab.answer.inner_text()).split() == whole.split()
 
 
+@pytest.mark.full
 async def test_a_draft_and_a_choice_are_the_same_in_a_tab_beside_that_shows_the_same(
     shared_server: ServeProcess, open_tab: Open
 ) -> None:

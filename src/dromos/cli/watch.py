@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group
@@ -49,7 +52,7 @@ async def _watch(server: str, run_id: str | None, as_json: bool) -> ExitCode:
         watcher = Watcher(client, out, run_id)
         await watcher.refresh()
         client.connection.patience = 30.0
-        with out, Keys(watcher.controls.press):
+        with out, Keys(watcher.controls.press), watcher.leaving():
             return await watcher.follow()
 
 
@@ -68,11 +71,26 @@ class Watcher:
         self._listed_at = self._fetched_at = float("-inf")
         self._wants_list = False
         self._sent: set[asyncio.Task[None]] = set()
+        self._left = asyncio.Event()
 
     @property
     def view(self) -> RunView | None:
         """The chosen run."""
         return self.views.get(self.chosen) if self.chosen is not None else None
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """Ctrl-C is noted instead of raised, where the system lets a loop do so: it may come at any moment."""
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_signal_handler(signal.SIGINT, self._left.set)
+        except (NotImplementedError, RuntimeError):
+            yield
+            return
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
 
     async def refresh(self) -> None:
         """Read the run, or the list of live ones, by REST. Raises what the server refuses."""
@@ -95,6 +113,8 @@ class Watcher:
                 self.out.over(view)
                 done = view.run["status"] == RunStatus.COMPLETED
                 return ExitCode.DONE if done else ExitCode.FAILED
+            if self._left.is_set():
+                return ExitCode.DONE
             self._focus = None if view is None else view.run["conversation_id"]
             async with self.client.stream(
                 focus=self._focus, after=self._cursor, on_link=self._on_link
@@ -105,9 +125,14 @@ class Watcher:
     async def _read(self, events: EventStream) -> None:
         """Until another conversation has to be in focus, or the one run ended."""
         incoming = asyncio.ensure_future(anext(events))
+        leaving = asyncio.ensure_future(self._left.wait())
         try:
             while True:
-                await asyncio.wait({incoming}, timeout=TICK_SECONDS)
+                await asyncio.wait(
+                    {incoming, leaving}, timeout=TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if self._left.is_set():
+                    return
                 if incoming.done():
                     self._take(incoming.result())
                     incoming = asyncio.ensure_future(anext(events))
@@ -121,7 +146,8 @@ class Watcher:
                     return
         finally:
             incoming.cancel()
-            await asyncio.wait({incoming})  # not `await incoming`: a Ctrl-C at this moment must come through
+            leaving.cancel()
+            await asyncio.wait({incoming, leaving})
 
     def _take(self, event: Event) -> None:
         data: Any = event.data

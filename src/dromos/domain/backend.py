@@ -40,7 +40,7 @@ def refusal(policy: Policy, model: str | None) -> str | None:
 def check_narrower(agent: Policy, run: Policy) -> None:
     """Raises `Invalid` where a run asks for more than its agent may use."""
     for key in KEYS:
-        wider = [one for one in run.get(key) or () if not _covered(one, agent.get(key))]
+        wider = [one for one in run.get(key) or () if not _covered(key, one, agent.get(key))]
         if wider:
             raise Invalid(
                 f"backend_policy.{key}: {', '.join(wider)} is more than this agent may use "
@@ -54,7 +54,7 @@ def narrowed(agent: Policy, run: Policy) -> dict[str, list[str]]:
     for key in KEYS:
         allowed, asked = agent.get(key), run.get(key)
         if asked is not None:
-            out[key] = [one for one in asked if _covered(one, allowed)]
+            out[key] = [one for one in asked if _covered(key, one, allowed)]
         elif allowed is not None:
             out[key] = list(allowed)
     return out
@@ -64,10 +64,12 @@ def _matches(model: str, name: str, pattern: str) -> bool:
     return fnmatchcase(model, pattern) or (":" not in pattern and fnmatchcase(name, pattern))
 
 
-def _covered(asked: str, allowed: Sequence[str] | None) -> bool:
-    """True where everything that `asked` matches is matched by one of `allowed`; None allows everything."""
+def _covered(key: str, asked: str, allowed: Sequence[str] | None) -> bool:
+    """True where everything that `asked` stands for is allowed; None allows everything. Providers are names."""
     if allowed is None:
         return True
+    if key == "providers":
+        return asked.lower() in (one.lower() for one in allowed)
     name = asked.rpartition(":")[2]
     return any(asked == pattern or _matches(asked, name, pattern) for pattern in allowed)
 
