@@ -269,6 +269,7 @@ async def test_a_subagent_behind_the_task_tool_has_its_own_entry_and_keeps_its_t
     assert (usage["model_calls"], usage["tool_calls"]) == (4, 2)
 
 
+@pytest.mark.full
 async def test_parallel_subagents_do_not_touch_each_others_entries(room):
     await room.conversation()
     both = asyncio.Barrier(2)
