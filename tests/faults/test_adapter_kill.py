@@ -80,6 +80,7 @@ def as_if_away_for_an_hour(data: Path) -> None:
     shell.close()
 
 
+@pytest.mark.full
 @pytest.mark.slow(240)
 @pytest.mark.case("P01")
 async def test_a_server_that_was_killed_and_away_for_an_hour_has_not_lost_the_adapters_run(
@@ -106,6 +107,7 @@ async def test_a_server_that_was_killed_and_away_for_an_hour_has_not_lost_the_ad
     assert statuses == ["queued", "running", "completed"]
 
 
+@pytest.mark.full
 @pytest.mark.slow(240)
 @pytest.mark.case("P70")
 async def test_everything_that_was_answered_is_on_disk_when_the_server_dies_a_moment_later(

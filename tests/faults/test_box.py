@@ -21,6 +21,7 @@ async def model() -> AsyncIterator[ModelServer]:
         yield server
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.case("P139")
 async def test_a_model_that_refuses_for_hours_keeps_no_slot_and_the_box_says_until_when(
@@ -59,6 +60,7 @@ async def test_a_model_that_refuses_for_hours_keeps_no_slot_and_the_box_says_unt
         assert stopped["run"]["status"] == "cancelled"
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_a_kill_neither_forgets_nor_repeats_what_was_used(tmp_path: Path) -> None:
     tools(tmp_path)

@@ -185,6 +185,7 @@ async def test_a_stop_ends_the_whole_group_and_keeps_the_text_so_far(folder: Pat
         assert prompts(folder) == [["say and hang", None], ["go on", "s-1"]]
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 async def test_a_call_cut_by_a_stop_is_named_as_one_that_may_have_happened(folder: Path) -> None:
     async with ServeProcess(folder / "data", cwd=folder) as server, Person(server) as person:
@@ -201,6 +202,7 @@ async def test_a_call_cut_by_a_stop_is_named_as_one_that_may_have_happened(folde
         ]
 
 
+@pytest.mark.full
 @pytest.mark.case("P129")
 @pytest.mark.slow(60)
 async def test_a_command_that_ignores_the_polite_request_is_killed(folder: Path) -> None:
@@ -238,6 +240,7 @@ async def test_a_killed_server_takes_its_commands_along_and_continue_goes_on_in_
         assert [call["id"] for one in calls for call in one["tool_calls"]] == results
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_a_takeover_asks_what_the_command_never_heard_and_leaves_no_call_without_a_result(
     folder: Path,
@@ -299,6 +302,7 @@ async def test_a_command_that_ends_without_a_result_fails_with_its_last_words(fo
         )
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 async def test_a_command_that_uses_another_model_than_it_may_is_ended(folder: Path) -> None:
     async with ServeProcess(folder / "data", cwd=folder) as server, Person(server) as person:

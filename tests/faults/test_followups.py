@@ -137,6 +137,7 @@ async def test_messages_at_any_moment_around_a_runs_end_are_consumed_once_and_in
     assert min(races.consumed.values()) > 0, f"some came before an end and some after: {races.consumed}"
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.case("P78")
 async def test_what_waits_survives_its_client_and_its_server_and_goes_on(
@@ -182,6 +183,7 @@ async def test_what_waits_survives_its_client_and_its_server_and_goes_on(
     assert refused["followup"]["status"] == "applied"
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 async def test_a_run_at_work_reads_what_its_person_sends_and_every_device_sees_it(
     server: ServeProcess, person: Person, tmp_path: Path

@@ -27,6 +27,7 @@ async def test_over_a_line_that_loses_doubles_and_reorders_every_device_ends_wit
     assert result.most_resyncs_per_disturbance <= 1, "one request heals one gap"
 
 
+@pytest.mark.full
 @pytest.mark.slow(900 if FULL else 120)
 async def test_a_run_has_the_same_number_of_durable_events_however_much_it_shows() -> None:
     rates, steps = (events.RATES, events.STEPS) if FULL else ((0, 10, 1000), (10, 100))
@@ -35,6 +36,7 @@ async def test_a_run_has_the_same_number_of_durable_events_however_much_it_shows
     assert len(set(found.values())) == 1, found
 
 
+@pytest.mark.full
 @pytest.mark.slow(300 if FULL else 120)
 async def test_only_who_looks_gets_frames_and_gets_them_soon() -> None:
     seen = await devices.watch(*((200, 50, 10, 60.0) if FULL else (20, 5, 10, 4.0)))

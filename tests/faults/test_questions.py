@@ -125,6 +125,7 @@ def move_time(folder: Path, **columns: timedelta) -> None:
     database.close()
 
 
+@pytest.mark.full
 @pytest.mark.slow(120)
 @pytest.mark.case("P45")
 @pytest.mark.case("P50")
@@ -184,6 +185,7 @@ async def test_the_example_asks_through_restarts_and_goes_on_with_the_last_answe
             assert (await person.ask("GET", f"/v1/requests/{request['id']}"))["status"] == "consumed"
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 async def test_a_decision_that_nobody_has_taken_up_survives_a_kill(folder: Path) -> None:
     async with (
@@ -235,6 +237,7 @@ async def test_a_kill_in_the_resumed_attempt_applies_the_answer_once_and_asks_no
         assert (await person.ask("GET", f"/v1/requests/{question['id']}"))["status"] == "consumed"
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.case("P43")
 async def test_of_twenty_who_decide_at_once_one_is_taken(folder: Path) -> None:
@@ -259,6 +262,7 @@ async def test_of_twenty_who_decide_at_once_one_is_taken(folder: Path) -> None:
         assert [event["type"] for event in events["items"]].count("request.closed") == 1
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 async def test_time_runs_out_while_the_server_is_down_and_the_graphs_default_counts(tmp_path: Path) -> None:
     folder = tmp_path / "example"
@@ -283,6 +287,7 @@ async def test_time_runs_out_while_the_server_is_down_and_the_graphs_default_cou
         assert (closed["decided_by"], closed["decision"]["answer"]) == ("policy", "no")
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.case("P34")
 @pytest.mark.case("P47")

@@ -239,6 +239,7 @@ async def test_a_device_back_after_a_week_reads_a_fixed_number_of_times_and_show
             await tab.close()
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.case("P143")
 async def test_one_list_holds_what_needs_a_person_on_every_device_until_it_is_handled_on_one(

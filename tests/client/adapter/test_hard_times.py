@@ -43,6 +43,7 @@ def counted(count: int) -> str:
     return "".join(f"{number} " for number in range(count))
 
 
+@pytest.mark.full
 async def test_a_run_outlives_the_server_that_is_killed_and_started_again(server: ServeProcess) -> None:
     async def work(run: AdapterRun) -> Answer:
         await words(run, 60)
@@ -179,6 +180,7 @@ async def test_without_a_renewal_the_handler_is_cancelled_before_the_server_give
     assert seen[0][0] == "lease_lost" and seen[0][1] - stopped_at < 3, "two thirds of three seconds"
 
 
+@pytest.mark.full
 async def test_a_run_that_the_server_took_away_is_let_go_at_once(postgres_url: str, tmp_path: Path) -> None:
     lost: list[Any] = []
     begun = asyncio.Event()

@@ -89,6 +89,7 @@ async def test_the_example_is_stopped_in_the_middle(tmp_path: Path) -> None:
         assert (await person.end())["status"] == "completed", "the agent takes the next run"
 
 
+@pytest.mark.full
 async def test_the_example_outlives_the_death_of_the_server(tmp_path: Path) -> None:
     async with example(tmp_path) as (server, _, person):
         await person.say("\n".join(LINES))
@@ -130,6 +131,7 @@ def test_the_example_has_at_most_forty_lines() -> None:
     assert len((EXAMPLE / "agent.py").read_text().splitlines()) <= 40
 
 
+@pytest.mark.full
 async def test_the_guides_agent_works_as_it_stands(tmp_path: Path) -> None:
     (settings,) = re.findall(r"```toml\n(.+?)```", GUIDE, re.DOTALL)
     program = next(
