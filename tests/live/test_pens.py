@@ -314,6 +314,40 @@ async def test_what_does_not_fit_is_left_out_and_told_once(logs: list[Any]) -> N
     assert sorted(log["path"] for log in logs) == ["/plan/9", "/status", "/steps", "/usage"]
 
 
+async def test_nothing_that_is_written_by_mistake_fails_the_run(logs: list[Any]) -> None:
+    hub = LiveHub()
+    run: Any = hub.open("r", "c", 1, {})
+    reader = Reader(hub, "c", "r")
+    run.step({**STEP, "id": "a"})
+    for value in (None, 3, object(), float("inf"), 10**400, {1: {2: 3}}, [[]], "x" * 10_000, b"bytes"):
+        for path in (
+            "/line",
+            "/usage",
+            "/workflows/w",
+            "/workflows",
+            "/steps/0",
+            "/steps",
+            "/plan/-",
+            "/x",
+            "~",
+            "",
+        ):
+            run.set(path, value)
+        run.text("m", value)
+        run.text(value, "words")
+        run.step({"name": value})
+        run.step({"id": value, "name": "x"})
+        run.server({"cost": value if isinstance(value, str | int | None) else str(value)})
+    run.remove("/steps/9")
+    run.remove("/current/kind")
+    final = run.shown()
+    for name, form in document.CONTENT.members.items():
+        assert list(form.faults(final.content[name])) == []
+    reader.catch_up()
+    assert reader.content == orjson.loads(orjson.dumps(final.content))
+    run.close()
+
+
 async def test_a_document_that_grows_too_large_drops_what_is_oldest(logs: list[Any]) -> None:
     hub = LiveHub()
     run = hub.open("r", "c", 1, {})

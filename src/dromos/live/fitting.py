@@ -33,7 +33,7 @@ class TextRoom:
 
     def admit(self, pieces: list[str]) -> str:
         """The text of the pieces, which are taken; half of a surrogate pair at the end stays for the next time."""
-        text = "".join(pieces)
+        text = "".join(map(str, pieces))
         pieces.clear()
         if not self._left:
             return ""

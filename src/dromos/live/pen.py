@@ -18,7 +18,7 @@ from dromos.domain import document, patches
 from dromos.domain.errors import Fault
 from dromos.domain.forms import Form, Free, Group, Register, Unfit
 from dromos.domain.pointers import index_of, parts_of, pointer, same
-from dromos.domain.text import clean_text, utf16_length
+from dromos.domain.text import clean_json, clean_text, utf16_length
 from dromos.live.channel import Channel
 from dromos.live.fitting import TextRoom, make_room
 from dromos.live.teller import Teller, Timer
@@ -68,7 +68,7 @@ class Pen(Teller):
     # --- the owner's side
     def text(self, message_id: str, text: str) -> None:
         if message_id != self.message_id:
-            if not text:
+            if not text or not isinstance(message_id, str):
                 return
             self._new_message(message_id)
         self._pieces.append(text)
@@ -119,7 +119,7 @@ class Pen(Teller):
         assert form is not None
         for index in range(len(steps) - 1, -1, -1):
             known = steps[index]
-            if known["id"] == step["id"]:
+            if known["id"] == step.get("id"):
                 step = {**known, **step}
                 break
         else:
@@ -140,14 +140,15 @@ class Pen(Teller):
     def patch(self, operations: Sequence[Mapping[str, Any]]) -> list[Fault]:
         done, faults = patches.change(self._content, list(operations))
         for operation in done:
-            self._edited(operation)
+            if operation["op"] != "test":
+                self._edited(operation)
         return faults
 
     def touch(self) -> None:
         """Activity is the business of whoever wraps this pen."""
 
     def server(self, fields: Mapping[str, Any]) -> None:
-        self._server.update(fields)
+        self._server.update(clean_json(fields)[0])
         if self._channel is not None and self._server_timer is None:
             due = max(self._loop.time(), self._server_at + SERVER_SECONDS)
             self._server_timer = self._loop.call_at(due, self._tell_server)
@@ -212,9 +213,13 @@ class Pen(Teller):
         """What was written becomes part of the message."""
         text = self._room.admit(self._pieces) if self._pieces else ""
         if text:
+            units = utf16_length(text)
             self._written.append(text)
-            self._untold.append(text)
-            self._units += utf16_length(text)
+            self._units += units
+            if self._channel is not None:
+                self._untold.append(text)
+            else:
+                self.length += units
 
     def _new_message(self, message_id: str) -> None:
         self._room.ends = True
