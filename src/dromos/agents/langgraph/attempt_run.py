@@ -11,22 +11,23 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained, is_invalid_resume
 from langgraph.pregel import Pregel
 from langgraph.runtime import RunControl
-from langgraph.types import Command, StateSnapshot, StreamMode
+from langgraph.types import Command, StateSnapshot
 
 from dromos.agents.langgraph.answers import store_answer
 from dromos.agents.langgraph.asking import Asking
 from dromos.agents.langgraph.box import BOX_KEY
 from dromos.agents.langgraph.breakpoints import Breakpoints
 from dromos.agents.langgraph.checkpointer import Checkpointer
+from dromos.agents.langgraph.engine_stream import tapped
 from dromos.agents.langgraph.failures import Failure, classify, safe_text
 from dromos.agents.langgraph.observer import Observer
-from dromos.domain.errors import Unavailable
+from dromos.domain.errors import LeaseLost, Unavailable
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.retries import DEFAULT_POLICIES, Retry, RetryPolicy, next_try
 from dromos.domain.runs import Run
@@ -47,7 +48,6 @@ DEFAULT_STEP_LIMIT = 25
 """For a run that was stored without a limit of its own."""
 _SPARE = 3
 """LangGraph's limit stands so much above ours that ours is always met first."""
-_MODES: list[StreamMode] = ["tasks", "custom"]
 OBSERVER_KEY = "__dromos_observer"
 RUN_KEY = "__dromos_run"
 """Keys of `configurable` under which a graph of ours finds the attempt's observer and its run."""
@@ -125,6 +125,9 @@ class AttemptRun:
             self.attempt.unknown_calls.extend(self.observer.cut())
             await self._store_left_steps(stopping=True)
             raise
+        except LeaseLost:
+            self.observer.close()
+            raise
         self.observer.cut()
         await self._store_left_steps()
         return outcome
@@ -185,11 +188,20 @@ class AttemptRun:
                     engine_input = Command(resume=dict(handed_in))
             left -= done
         asked = False
+
+        def heard(event: Mapping[str, Any]) -> None:
+            nonlocal asked
+            self.observer.task(event)
+            if self.saver.entrance is not None:
+                self.saver.entrance.learn(event)
+            asked = asked or bool(event.get("interrupts"))
+
         extras = {
             **self.plan.extras,
             RUN_KEY: run,
             OBSERVER_KEY: self.observer,
             BOX_KEY: self.observer.take,
+            **tapped(heard, self.observer.custom),
         }
         config: RunnableConfig = {
             "configurable": {"thread_id": run.conversation_id, "run_id": run.id, **extras},
@@ -199,15 +211,10 @@ class AttemptRun:
         }
         boundary = _Boundary(self.attempt.drain, self.saver, left)
         try:
-            async for part in self.graph.astream(
-                engine_input, config, stream_mode=_MODES, durability="sync", version="v2", control=boundary
+            async for _ in self.graph.astream(
+                engine_input, config, stream_mode=[], durability="sync", version="v2", control=boundary
             ):
-                kind, data = part["type"], cast(Any, part["data"])
-                self.observer.on_event(kind, data)
-                if kind == "tasks":
-                    if self.saver.entrance is not None:
-                        self.saver.entrance.learn(data)
-                    asked = asked or bool(data.get("interrupts"))
+                pass
         except GraphDrained:
             if boundary.message_entered:
                 return None

@@ -26,6 +26,7 @@ from langgraph.errors import GraphBubbleUp
 
 from dromos.agents.langgraph.failures import ModelFault, UnfinishedAnswer, safe_text
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
+from dromos.agents.langgraph.reporting.later import Later
 from dromos.agents.langgraph.reporting.model_calls import own_id
 from dromos.agents.langgraph.reporting.report import Report
 from dromos.agents.langgraph.reporting.told import event_in
@@ -70,10 +71,13 @@ class Observer(BaseCallbackHandler):
     ) -> None:
         super().__init__()
         self.model_errors: list[BaseException] = []
+        self._loop, self._thread = asyncio.get_running_loop(), get_ident()
+        self._later = Later(live, self._loop)
         self.report = Report(
             run,
             live,
             clock,
+            self._later,
             first_num=first_num,
             expected=expected or Expected(),
             facts=facts or ModelFacts(),
@@ -83,7 +87,6 @@ class Observer(BaseCallbackHandler):
         self.records, self._said = self.report.records, self.report.models.said
         chosen = expected is not None and expected.name  # then it was looked at already
         self._policy = {} if chosen else run.backend_policy
-        self._loop, self._thread = asyncio.get_running_loop(), get_ident()
         self._providers: dict[UUID, str] = {}  # of the calls under way
         self._over = False
 
@@ -193,14 +196,15 @@ class Observer(BaseCallbackHandler):
 
     # --- nodes and the agent's own words ------------------------------------------------------------------------
 
-    def on_event(self, kind: str, data: Any) -> None:
-        """A stream event of the root graph: `tasks`, or `custom` with what the agent says of itself."""
-        if kind == "tasks":
-            self._on_loop(self.report.task_event, data)
-        elif kind == "custom":
-            message = event_in(data)
-            if message is not None:
-                self._on_loop(self.report.told, message, "", None)
+    def task(self, event: Mapping[str, Any]) -> None:
+        """A node of the root graph begins, or is over."""
+        self._on_loop(self.report.task_event, event)
+
+    def custom(self, data: Any, config: Mapping[str, Any]) -> None:
+        """What a node or tool writes to the engine's stream, in the call that `config` is of."""
+        message = event_in(data)
+        if message is not None:
+            self.take(message, config)
 
     def take(self, message: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         """What the agent says of itself by the functions of `box`, in the call that `config` is of."""
@@ -239,6 +243,11 @@ class Observer(BaseCallbackHandler):
         """The attempt is over: close what is open. Returns the tools whose outcome nobody knows."""
         self._over = True
         return self.report.close_open()
+
+    def close(self) -> None:
+        """Tell nothing more: the run may be somebody else's."""
+        self._over = True
+        self._later.stop()
 
     def _on_loop(self, tell: Callable[..., None], *args: Any) -> None:
         """Tell it here, or on the loop's thread; a fault of ours is logged and harms nobody."""

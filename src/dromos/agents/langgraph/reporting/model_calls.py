@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from dromos.agents.langgraph.live_text import LiveText
 from dromos.agents.langgraph.model_facts import CalledModel, Expected, ModelFacts
+from dromos.agents.langgraph.reporting.later import Later
 from dromos.agents.langgraph.reporting.totals import Totals
 from dromos.agents.langgraph.steps import Step
 from dromos.agents.langgraph.usage import Streamed, final
@@ -33,8 +34,11 @@ class Call:
 class ModelCalls:
     """One attempt's."""
 
-    def __init__(self, live: LiveRun, facts: ModelFacts, expected: Expected, totals: Totals) -> None:
-        self._live, self._facts, self._expected, self._totals = live, facts, expected, totals
+    def __init__(
+        self, live: LiveRun, later: Later, facts: ModelFacts, expected: Expected, totals: Totals
+    ) -> None:
+        self._live, self._later = live, later
+        self._facts, self._expected, self._totals = facts, expected, totals
         self._text = LiveText(live)
         self._calls: dict[UUID, Call] = {}
         self._answering = expected.name
@@ -123,7 +127,7 @@ class ModelCalls:
         tokens = call.tokens or Tokens()
         used, limit = tokens.input + tokens.output, self._facts.limit(call.model)
         percent = None if limit is None else round(100 * used / limit, 1)
-        self._live.set("/context", {"used": used, "limit": limit, "percent": percent})
+        self._later.set("/context", lambda: {"used": used, "limit": limit, "percent": percent})
 
 
 def spoken(message: BaseMessage) -> str:

@@ -17,6 +17,7 @@ from langchain_core.messages import AIMessage
 from dromos.agents.langgraph.failures import safe_text
 from dromos.agents.langgraph.model_facts import Expected, ModelFacts
 from dromos.agents.langgraph.reporting.current import Current
+from dromos.agents.langgraph.reporting.later import Later
 from dromos.agents.langgraph.reporting.model_calls import ModelCalls, spoken
 from dromos.agents.langgraph.reporting.plan import Plan, plan_in
 from dromos.agents.langgraph.reporting.retrying import Retries
@@ -49,6 +50,7 @@ class Report:
         run: Run,
         live: LiveRun,
         clock: Clock,
+        later: Later,
         *,
         first_num: int,
         expected: Expected,
@@ -59,11 +61,12 @@ class Report:
         earlier = live.snapshot().content
         self.line: str | None = earlier.get("line")
         self.records = StepRecords(run, first_num)
-        self.totals = Totals(live, run.usage, spent, run.cost)
+        self.totals = Totals(live, later, run.usage, spent, run.cost)
+        self._later = later
         self._live, self._clock, self._meter = live, clock, meter or NoMeter()
-        self.models = ModelCalls(live, facts, expected, self.totals)
+        self.models = ModelCalls(live, later, facts, expected, self.totals)
         self._current, self._helpers, self._retries = (
-            Current(live),
+            Current(live, later),
             Helpers(live),
             Retries(live, earlier.get("retries")),
         )
@@ -204,8 +207,6 @@ class Report:
             self._moved(step, moved)
         elif (helper := self._helpers.of(levels, self._by_task(), "")) is not None:
             self._helpers.said(helper, _progress_text(moved))
-        elif len(self._tasks) == 1:  # a custom event names no place
-            self._moved(next(iter(self._tasks.values())), moved)
 
     def _told_background(self, job: str, told: Mapping[str, Any]) -> None:
         path = pointer("background", job)
@@ -242,6 +243,7 @@ class Report:
         for step in list(self._tasks.values()):
             self._end_task(step, "cancelled", None)
         self._helpers.end_all("cancelled")
+        self._later.flush()
         return unknown
 
     # --- inside -------------------------------------------------------------------------------------------------
@@ -279,6 +281,7 @@ class Report:
             self._current.begin(step, instead_of=self._tasks.get(step.task))
         elif helper is not None:
             self._helpers.step_began(helper, step)
+            self._later.flush()  # the node or tool that the helper is of is what is being done
         self._live.step(step.shown())
 
     def _moved(self, step: Step, moved: dict[str, Any]) -> None:

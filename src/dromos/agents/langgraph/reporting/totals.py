@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dromos.agents.langgraph.reporting.later import Later
 from dromos.domain.cost import COUNTS, Spent, Tokens
 from dromos.ports.live import LiveRun
 
@@ -16,9 +17,14 @@ class Totals:
     """One attempt's; `usage` and `spent` are what the run had before it, `stored` is its cost as the store has it."""
 
     def __init__(
-        self, live: LiveRun, usage: Mapping[str, Any], spent: Spent, stored: Mapping[str, Any] | None
+        self,
+        live: LiveRun,
+        later: Later,
+        usage: Mapping[str, Any],
+        spent: Spent,
+        stored: Mapping[str, Any] | None,
     ) -> None:
-        self._live = live
+        self._live, self._later = live, later
         self.usage: dict[str, int] = {name: usage.get(name) or 0 for name in COUNTS}
         self.spent = spent
         self._stored = self._handed = stored
@@ -26,7 +32,7 @@ class Totals:
 
     def tool_began(self) -> None:
         self.usage["tool_calls"] += 1
-        self._live.set("/usage/tool_calls", self.usage["tool_calls"])
+        self._later.set("/usage", self._told)
 
     def model_ended(self, tokens: Tokens | None) -> None:
         """A model call is over; None: nothing is known of what it used."""
@@ -38,7 +44,7 @@ class Totals:
             usage["cached"] += tokens.cached
             usage["reasoning"] += tokens.reasoning
             self.estimated = self.estimated or tokens.estimated
-        self._tell()
+        self._later.set("/usage", self._told)
 
     def paid(self, spent: Spent) -> None:
         """The sum after a call whose tokens are known."""
@@ -54,8 +60,8 @@ class Totals:
         """What was handed out is on disk."""
         self._stored = self._handed
 
-    def _tell(self) -> None:
+    def _told(self) -> dict[str, Any]:
         told: dict[str, Any] = dict(self.usage)
         if self.estimated:
             told["estimated"] = True
-        self._live.set("/usage", told)
+        return told

@@ -1,0 +1,47 @@
+"""Values of the document that may wait a moment: fast work then costs little, and nobody can read it anyway.
+
+Of each path only the newest is told, and all that wait are told together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dromos.ports.live import LiveRun
+
+SECONDS = 0.05
+
+
+class Later:
+    """One attempt's. A value is given as what makes it, and is made when it is told."""
+
+    __slots__ = ("_live", "_loop", "_timer", "_waiting")
+
+    def __init__(self, live: LiveRun, loop: asyncio.AbstractEventLoop) -> None:
+        self._live, self._loop = live, loop
+        self._waiting: dict[str, Callable[[], Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, path: str, make: Callable[[], Any]) -> None:
+        self._waiting[path] = make
+        if self._timer is None:
+            self._timer = self._loop.call_later(SECONDS, self.flush)
+
+    def drop(self, path: str) -> None:
+        """What waits for this path is not news any more."""
+        self._waiting.pop(path, None)
+
+    def flush(self) -> None:
+        """Tell it now."""
+        self.stop()
+        waiting, self._waiting = self._waiting, {}
+        for path, make in waiting.items():
+            self._live.set(path, make())
+
+    def stop(self) -> None:
+        """Tell nothing more by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
