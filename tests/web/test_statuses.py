@@ -256,7 +256,7 @@ async def test_a_silent_owner_is_told_from_a_silent_page_and_stop_stays_where_it
     built: Path, tmp_path: Path, open_tab: Open
 ) -> None:
     async with (
-        with_tools(tmp_path, "[adapters]\ngrace_s = 14\n") as server,
+        with_tools(tmp_path, "[adapters]\ngrace_s = 12\n") as server,
         Stage(server.url) as stage,
         LossyProxy(server.port) as proxy,
     ):
@@ -274,7 +274,7 @@ async def test_a_silent_owner_is_told_from_a_silent_page_and_stop_stays_where_it
 
         # The line to the server is cut: what is known stays as it was, and the page says so.
         proxy.cut()
-        for _ in range(7):
+        for _ in range(4):
             await puppet.renew()
             await expect(elapsed).not_to_have_text(await elapsed.inner_text())
         await expect(tab.page.get_by_text("The server does not answer")).to_be_visible()
