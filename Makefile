@@ -37,8 +37,10 @@ test: setup ## Run all tests (TESTS=tests/domain for a part, FULL=1 for the long
 	@sh .ci/system-packages
 	FULL=$(FULL) $(BIN)/pytest -n $(JOBS) --dist worksteal $(TESTS)
 
-faults: setup ## Run only the tests that kill, freeze and starve real processes
+faults: setup ## Run only the tests that kill, freeze and starve real processes (FULL=1 writes benchmarks/RESULTS-faults.md and its part of the guide)
+	@sh .ci/system-packages
 	FULL=$(FULL) $(BIN)/pytest tests/faults
+	$(if $(FULL),$(BIN)/python docs/generate.py)
 
 check: setup ## Formatting, lint, types, imports, locks, documents: under a minute
 	@$(BIN)/python .ci/check.py
@@ -53,9 +55,10 @@ docs: setup ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is written"
 
-bench: setup $(STAMPS)/bench ## Measure, against the stock parts, in one run; then the live box (FULL=1: an hour)
+bench: setup $(STAMPS)/bench ## Measure, against the stock parts, in one run; then the live box and outside effects (FULL=1: two hours)
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.live $(if $(FULL),--full)
+	$(BIN)/python -m benchmarks.effects $(if $(FULL),--full)
 
 lock: $(STAMPS)/dev ## Solve the locked versions again (UPGRADE=1 for the newest)
 	$(BIN)/python locks/relock.py $(if $(UPGRADE),--upgrade)

@@ -1,4 +1,5 @@
-"""A step: a 50-step graph as a run of ours, and bare with its stock saver, `durability="sync"` on both sides."""
+"""A step: a 50-step graph as a run of ours, and bare with its stock saver, `durability="sync"` on both sides; each side
+in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks.graphs import STEPS, bare_run, counting, stock_postgres, stock_sqlite, timed
+from benchmarks.apart import Apart, apart
+from benchmarks.graphs import STEPS
 from benchmarks.measure import Row, Side, interleave
-from benchmarks.side import ours, run_once
 from dromos.testing.postgres_server import PostgresServer
 
 
@@ -19,20 +20,13 @@ async def measure(rounds: int) -> list[Row]:
         for name, aim32 in (("SQLite", 2.0), ("PostgreSQL", 1.3)):
             async with AsyncExitStack() as stack:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                if name == "SQLite":
-                    saver = await stack.enter_async_context(stock_sqlite(folder / "stock.db"))
-                    system = await stack.enter_async_context(ours(folder))
-                else:
-                    saver = await stack.enter_async_context(
-                        stock_postgres(stack.enter_context(server.database()))
-                    )
-                    url = stack.enter_context(server.database())
-                    system = await stack.enter_async_context(ours(folder, url))
-                graph = counting(STEPS).compile(checkpointer=saver)
+                both: dict[str, Apart] = {}
+                for side in ("ours", "stock"):
+                    url = stack.enter_context(server.database()) if name == "PostgreSQL" else None
+                    both[side] = await stack.enter_async_context(apart(side, folder / side, url))
                 for at_once, runs in ((1, 4), (32, 64)):
                     sides: dict[str, Side] = {
-                        "ours": partial(timed, runs, at_once, partial(run_once, system, "fifty")),
-                        "stock": partial(timed, runs, at_once, partial(bare_run, graph)),
+                        side: partial(other.seconds, runs, at_once) for side, other in both.items()
                     }
                     seen = await interleave(sides, rounds)
                     rows.append(_row(name, at_once, runs * STEPS, seen, aim32))

@@ -52,14 +52,21 @@ class Connection:
     async def events(self, path: str) -> AsyncIterator[tuple[bytes, bytes, int]]:
         """(event, data, bytes on the wire) of a stream, until it ends."""
         await self._send("GET", path)
-        event, size = b"", 0
-        while line := await self._reader.readline():
-            size += len(line)
-            if line.startswith(b"event: "):
-                event = line[7:].strip()
-            elif line.startswith(b"data: "):
-                yield event, line[6:], size
-                size = 0
+        event, size, rest = b"", 0, b""
+        while head := await self._reader.readline():
+            try:
+                chunk = await self._reader.readexactly(int(head, 16) + 2)
+            except asyncio.IncompleteReadError:
+                return  # the connection was cut
+            size += len(head) + 2
+            *lines, rest = (rest + chunk[:-2]).split(b"\n")  # a chunk may end inside a line
+            for line in lines:
+                size += len(line) + 1
+                if line.startswith(b"event: "):
+                    event = line[7:]
+                elif line.startswith(b"data: "):
+                    yield event, line[6:], size
+                    size = 0
 
 
 @asynccontextmanager

@@ -23,7 +23,9 @@ from dromos.domain.statuses import FINAL, OWNED, TRIGGER_STATUS, RunStatus
 from dromos.settings import SETTINGS, Setting
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
 
+from docs import faults, matrix, moves  # noqa: E402
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,6 +130,12 @@ def document_limits() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "stops": moves.stops,
+    "asks": moves.asks,
+    "calls": moves.decisions,
+    "people": lambda: matrix.table(matrix.PEOPLE),
+    "crash points": faults.crash_points,
+    "signals": lambda: matrix.table(matrix.SIGNALS),
     "document paths": document_paths,
     "document limits": document_limits,
     "edges": edges,

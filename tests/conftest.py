@@ -7,12 +7,17 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from dromos.testing.postgres_server import PostgresServer
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # how long an example takes says something of the machine only
 
 FULL = bool(os.environ.get("FULL"))
 _no_browser: list[str] = []
 _no_proxy: list[str] = []
+_no_checker: list[str] = []
 _left_out: list[pytest.Item] = []
 
 
@@ -38,6 +43,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _no_proxy:
         terminalreporter.write_sep("!", "tests behind a proxy did NOT run", red=True)
         terminalreporter.write_line(_no_proxy[0])
+    if _no_checker:
+        terminalreporter.write_sep("!", "the models of the protocol were NOT checked", red=True)
+        terminalreporter.write_line(_no_checker[0])
     if _left_out:
         terminalreporter.write_line(
             f"{len(_left_out)} tests of the full size were left out; FULL=1 runs them"
@@ -51,11 +59,20 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def used_databases() -> list[str]:
+    """Databases of tests that are over."""
+    return []
+
+
 @pytest.fixture
-def postgres_url(postgres: PostgresServer) -> Iterator[str]:
-    """Address of a fresh, empty database, dropped after the test."""
-    with postgres.database() as url:
-        yield url
+def postgres_url(postgres: PostgresServer, used_databases: list[str]) -> str:
+    """Address of a fresh, empty database. What a test started may be closed after this fixture is, and must not find
+    its database gone: so it is dropped when the next one is asked for."""
+    while used_databases:
+        postgres.drop_database(used_databases.pop())
+    used_databases.append(postgres.create_database())
+    return postgres.url(used_databases[-1])
 
 
 @pytest.fixture(scope="session")
@@ -78,4 +95,15 @@ def nginx() -> str:
         return path
     reason = "no nginx found; install your system's `nginx` package"
     _no_proxy.append(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spin() -> tuple[str, str]:
+    """Paths of a model checker and the compiler it needs; without both the test is skipped and the summary says so."""
+    checker, compiler = shutil.which("spin"), shutil.which("gcc")
+    if checker is not None and compiler is not None:
+        return checker, compiler
+    reason = "no spin or no gcc found; install your system's `spin` and `gcc` packages"
+    _no_checker.append(reason)
     pytest.skip(reason)

@@ -2,5 +2,5 @@
 
     python -m benchmarks.live [NAME …] [--full]
 
-With `--full` and all names the table goes to RESULTS-live.md.
+With `--full` each figure goes to its part of RESULTS-live.md.
 """

@@ -13,6 +13,7 @@ import pytest
 from dromos.domain.errors import LeaseLost
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import OwnerKind, RunStatus
+from dromos.ports.probe import Point
 from dromos.ports.store import ReadTx, Store, Table, Tx
 from dromos.store.opening import open_store
 from tests.agents import kit
@@ -29,7 +30,12 @@ class FencedRecorder:
         self.writes = 0
 
     async def write(
-        self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False, messages: bool = False
+        self,
+        fn: Callable[[Tx, Run], T],
+        *,
+        while_cancelling: bool = False,
+        messages: bool = False,
+        point: Point = Point.RECORD,
     ) -> T:
         def fenced(tx: Tx) -> T:
             if messages:

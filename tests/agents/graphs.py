@@ -14,7 +14,7 @@ from dromos.domain.runs import Run
 from dromos.live import LiveHub
 from dromos.ports.agent import AgentInfo, Attempt, InputMessage, Outcome
 from dromos.ports.live import LiveRun
-from tests.agents.kit import SystemClock
+from tests.agents.kit import SystemClock, desk
 
 
 class OwnGraph:
@@ -68,7 +68,7 @@ class Watched:
     ) -> Attempt:
         pen = LiveHub().open(run.id, run.conversation_id, run.epoch, content or empty_content())
         self.pen: LiveRun = _Noting(pen, self._note)
-        return Attempt(run, given, recorder, self.pen, asyncio.Event())
+        return Attempt(run, given, recorder, self.pen, asyncio.Event(), desk=desk(recorder))
 
     async def run(self, text: str, **changes: Any) -> Outcome:
         return await self.agent.attempt(await self.begin(text, **changes))

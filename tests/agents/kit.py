@@ -15,9 +15,15 @@ from dromos.agents.langgraph.assistant import AssistantSource
 from dromos.agents.langgraph.chat_models import ChatModels
 from dromos.agents.langgraph.local_model import LocalModel
 from dromos.agents.langgraph.model_choice import ModelSelector
+from dromos.lifecycle.journal import RunJournal
+from dromos.ports.journal import Desk
 from dromos.ports.live import DocumentSnapshot
+from dromos.ports.recorder import Recorder
 from dromos.ports.store import Row, Store, Table
 from dromos.ports.tool import ToolAnnotations, ToolContext, ToolOutcome, ToolSourceHealth, ToolSpec
+from dromos.tools.gate import Gate
+from dromos.tools.rules import ToolRules
+from dromos.worker.in_flight import CallsInFlight
 
 
 class SystemClock:
@@ -95,10 +101,14 @@ class FunctionToolbox:
             for name in self.tools
         ]
 
+    async def find(self, name: str) -> ToolSpec | None:
+        return next((spec for spec in await self.specs() if spec.name == name), None)
+
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         self.calls.append((name, arguments, context))
         if name not in self.tools:
             return ToolOutcome(f"There is no tool named '{name}'.", is_error=True)
+        context.sent()
         result = self.tools[name](arguments)
         if inspect.isawaitable(result):
             result = await result
@@ -109,6 +119,11 @@ class FunctionToolbox:
 
     async def aclose(self) -> None:
         return None
+
+
+def desk(recorder: Recorder, rules: ToolRules | None = None) -> Desk:
+    """Where an attempt's calls are recorded."""
+    return Desk(Gate(rules or ToolRules(trusted=frozenset({"*"}))), RunJournal(recorder), CallsInFlight())
 
 
 opened: list[ChatModels] = []
@@ -153,6 +168,15 @@ async def until_stored(store: Store, **where: Any) -> None:
     """Return once a message like this is in the store; the caller bounds the time."""
     poll = asyncio.Event()
     while not await history(store, **where):
+        asyncio.get_running_loop().call_later(0.005, poll.set)
+        await poll.wait()
+        poll.clear()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Return once it holds; the caller bounds the time."""
+    poll = asyncio.Event()
+    while not holds():
         asyncio.get_running_loop().call_later(0.005, poll.set)
         await poll.wait()
         poll.clear()

@@ -15,9 +15,11 @@ from dromos.domain.runs import Run
 from dromos.domain.statuses import Verdict
 from dromos.lifecycle.contract import Claimed
 from dromos.ports.agent import AgentInfo, Attempt, Outcome
+from dromos.ports.probe import Point
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import ReadTx, Row, Store, Table, Tx
-from tests.agents.kit import LiveNotes, SystemClock
+from dromos.tools.rules import ToolRules
+from tests.agents.kit import LiveNotes, SystemClock, desk
 from tests.lifecycle.world import World
 
 T = TypeVar("T")
@@ -49,13 +51,20 @@ class Failing:
         self.writes = 0
 
     async def write(
-        self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False, messages: bool = False
+        self,
+        fn: Callable[[Tx, Run], T],
+        *,
+        while_cancelling: bool = False,
+        messages: bool = False,
+        point: Point = Point.RECORD,
     ) -> T:
         self.writes += 1
         over = self._fatal is not None and self.writes >= self._fatal
         if over and not (self._after and self.writes == self._fatal):
             raise LeaseLost
-        value = await self._recorder.write(fn, while_cancelling=while_cancelling, messages=messages)
+        value = await self._recorder.write(
+            fn, while_cancelling=while_cancelling, messages=messages, point=point
+        )
         if over:
             raise LeaseLost
         return value
@@ -68,9 +77,15 @@ class Play:
     """`begin` once; then `post`, `attempt`, `decide` as the test wants."""
 
     def __init__(
-        self, store: Store, graph: Pregel, *, field: str | None = None, output: str | None = None
+        self,
+        store: Store,
+        graph: Pregel,
+        *,
+        field: str | None = None,
+        output: str | None = None,
+        rules: ToolRules | None = None,
     ) -> None:
-        self.world = World(store)
+        self.world, self.rules = World(store), rules
         self.agent = LangGraphAgent(Compiled(graph, field, output), store, SystemClock())
 
     async def begin(self, content: Any = "go", **options: Any) -> str:
@@ -101,6 +116,7 @@ class Play:
             LiveNotes(),
             asyncio.Event(),
             decisions=claimed.decisions,
+            desk=desk(recorder, self.rules),
         )
         try:
             outcome = await self.agent.attempt(attempt)

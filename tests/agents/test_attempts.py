@@ -19,7 +19,7 @@ from dromos.ports.agent import Attempt, Drained, Failed, Finished, InputMessage,
 from dromos.ports.meter import NoMeter
 from dromos.ports.store import Table
 from dromos.ports.tool import ToolOutcome
-from tests.agents.kit import FunctionToolbox, LiveNotes, assistant, history, rows, until_stored
+from tests.agents.kit import FunctionToolbox, LiveNotes, assistant, desk, history, rows, until, until_stored
 
 FAST = {
     ErrorCode.MODEL_RATE_LIMITED: RetryPolicy(5, (0.01,), honours_retry_after=True),
@@ -30,7 +30,14 @@ FAST = {
 
 def attempt_of(run: Run, recorder: Any, agent: Any, *texts: str) -> Attempt:
     messages = [InputMessage(f"{run.id}-m{n}", "user", text) for n, text in enumerate(texts)]
-    return Attempt(run, agent.compose(messages) if texts else None, recorder, LiveNotes(), asyncio.Event())
+    return Attempt(
+        run,
+        agent.compose(messages) if texts else None,
+        recorder,
+        LiveNotes(),
+        asyncio.Event(),
+        desk=desk(recorder),
+    )
 
 
 async def talk(room: Any, agent: Any, text: str, **changes: Any) -> tuple[Any, Attempt]:
@@ -82,12 +89,14 @@ async def test_parallel_calls_are_one_task_each_and_a_failing_one_does_not_cance
 
     assert outcome == Finished()
     results = [row for row in await history(room.store) if row["role"] == "tool"]
-    assert [(row["name"], row["status"]) for row in results] == [
-        ("slow", None),
-        ("broken", "error"),
-        ("missing", "error"),
-    ]
-    assert "boom" in results[1]["content"]
+    told = {row["name"]: row for row in results}
+    assert len(results) == 3
+    assert {name: row["status"] for name, row in told.items()} == {
+        "slow": None,
+        "broken": "error",
+        "missing": "error",
+    }
+    assert "boom" in told["broken"]["content"]
     asked = next(row for row in await history(room.store) if row["tool_calls"])
     contexts = {name: context for name, _, context in toolbox.calls}
     assert contexts["slow"].idempotency_key == call_key("c1", asked["id"], 0)
@@ -198,10 +207,17 @@ async def test_a_taken_over_run_goes_on_and_repeats_no_finished_call(room):
     assert isinstance(first, Failed)
 
     run = await room.change(attempt.run, epoch=2, attempt=2)
-    again = Attempt(run, attempt.input, _again(attempt, 2), LiveNotes(), asyncio.Event())
+    again = Attempt(
+        run, attempt.input, _again(attempt, 2), LiveNotes(), asyncio.Event(), desk=desk(_again(attempt, 2))
+    )
     assert await agent.attempt(again) == Finished()
     third = await room.change(run, epoch=3, attempt=3)
-    assert await agent.attempt(replace(again, run=third, recorder=_again(attempt, 3))) == Finished()
+    assert (
+        await agent.attempt(
+            replace(again, run=third, recorder=_again(attempt, 3), desk=desk(_again(attempt, 3)))
+        )
+        == Finished()
+    )
 
     assert len(toolbox.calls) == 1
     assert [role for role, _ in await said(room)] == ["user", "assistant", "tool", "assistant"]
@@ -264,7 +280,7 @@ async def test_a_database_that_comes_back_costs_the_run_nothing(room, refusals):
 
     if refusals == 5:
         assert outcome == Failed(ErrorCode.INTERNAL, "no connection to the database: start it")
-        assert await agent.pending("c1") == ("__start__",)
+        assert await agent.pending("c1") == ("model",)
     else:
         assert outcome == Finished()
         assert await said(room) == [("user", "!say still here"), ("assistant", "still here")]
@@ -350,12 +366,15 @@ async def test_a_stop_names_the_calls_whose_outcome_nobody_knows(room):
         await started.wait()
         await until_stored(room.store, name="quick")
         await room.change(run, status=RunStatus.CANCELLING)
-        task.cancel()
+        task.cancel()  # a stop: what only reads is cut, what has effects is waited for
+        await until(lambda: cancelled == ["look"])
+        assert not task.done()
+        task.cancel()  # the stop's time is over
         with pytest.raises(asyncio.CancelledError):
             await task
 
+    await until(lambda: sorted(cancelled) == ["look", "pay"])
     assert attempt.unknown_calls == ["pay"]
-    assert sorted(cancelled) == ["look", "pay"]
     steps = {row["name"]: row["status"] for row in await rows(room.store, Table.RUN_STEPS, kind="tool")}
     assert steps == {"look": "cancelled", "pay": "unknown", "quick": "done"}
     quick = (await history(room.store, name="quick"))[0]

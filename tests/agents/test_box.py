@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -28,7 +29,7 @@ from dromos.ports.tool import ToolProgress
 from dromos.tools.mcp.configuration import StdioServer
 from dromos.tools.mcp.toolbox import McpToolbox
 from tests.agents.graphs import Watched
-from tests.agents.kit import FunctionToolbox, assistant, history, rows
+from tests.agents.kit import FunctionToolbox, assistant, history, rows, until
 from tests.agents.test_attempts import talk
 
 
@@ -213,14 +214,21 @@ async def test_a_synchronous_node_and_tool_tell_from_their_threads_in_order(room
 # --- helpers --------------------------------------------------------------------------------------------------------
 
 
-def deep_agent(**inner: Any) -> Any:
-    """An agent with deepagents' `task` tool: its name, its arguments, and a graph of its own that it runs."""
+def deep_agent(before_failing: Callable[[], bool] = lambda: True, **inner: Any) -> Any:
+    """An agent with deepagents' `task` tool: its name, its arguments, and a graph of its own that it runs.
+
+    Its failure is told once `before_failing()` holds: the engine cancels all siblings of a tool that fails.
+    """
     researcher = create_agent(ScriptedChatModel(), name="researcher", **inner)
 
     @tool
     async def task(description: str, subagent_type: str) -> str:
         """Delegate."""
-        result = await researcher.ainvoke({"messages": [("user", description)]})
+        try:
+            result = await researcher.ainvoke({"messages": [("user", description)]})
+        except Exception:
+            await until(before_failing)
+            raise
         return str(result["messages"][-1].text)
 
     return create_agent(ScriptedChatModel(), tools=[task], middleware=[TodoListMiddleware()])
@@ -269,7 +277,6 @@ async def test_a_subagent_behind_the_task_tool_has_its_own_entry_and_keeps_its_t
     assert (usage["model_calls"], usage["tool_calls"]) == (4, 2)
 
 
-@pytest.mark.full
 async def test_parallel_subagents_do_not_touch_each_others_entries(room):
     await room.conversation()
     both = asyncio.Barrier(2)
@@ -280,7 +287,10 @@ async def test_parallel_subagents_do_not_touch_each_others_entries(room):
         await both.wait()
         return name
 
-    watched = Watched(room, deep_agent(tools=[meet]))
+    def one_is_done() -> bool:
+        return any(helper["status"] == "done" for helper in watched.shown["subagents"].values())
+
+    watched = Watched(room, deep_agent(one_is_done, tools=[meet]))
     one = delegate('one\n!call meet {"name":"one"}\n!say 1\n!usage in=100 out=1', "a")
     two = delegate('two\n!call meet {"name":"two"}\n!error 400', "b")
     async with asyncio.timeout(10):

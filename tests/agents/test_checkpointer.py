@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
 from langgraph.types import Send
@@ -17,8 +18,11 @@ from dromos.agents.langgraph.checkpoint_rows import StateNotStorable, StateUnrea
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.domain.errors import LeaseLost
 from dromos.domain.statuses import RunStatus
+from dromos.ports.agent import Finished
 from dromos.ports.store import Table
+from tests.agents.graphs import Watched
 from tests.agents.kit import history, rows, until_stored
+from tests.agents.test_attempts import attempt_of
 
 
 def config(run_id: str, thread_id: str = "c1", **more: Any) -> dict[str, Any]:
@@ -56,6 +60,80 @@ async def test_a_step_of_one_task_is_one_commit(room):
 
     assert recorder.writes == 4  # the input, its taking in, two steps
     assert await rows(room.store, Table.WRITES) == []
+
+
+async def test_the_checkpoint_of_an_input_is_stored_with_the_next_one_where_no_work_is_done_between(room):
+    await room.conversation()
+    run, recorder = await room.run()
+    seen: list[int] = []
+
+    async def looks(state: Any) -> dict[str, Any]:
+        seen.append(len(await rows(room.store, Table.CHECKPOINTS)))
+        return {"messages": [AIMessage("a", id="a")]}
+
+    graph = chain(looks, saver=Checkpointer(recorder, entry_node=True))
+    await run_graph(graph, {"messages": [HumanMessage("hi", id="h")]}, run.id)
+
+    assert (seen, recorder.writes) == ([2], 2)
+    stored = await rows(room.store, Table.CHECKPOINTS, order=("checkpoint_id",))
+    assert [(row["source"], row["step"]) for row in stored] == [("input", -1), ("loop", 0), ("loop", 1)]
+    assert [row["parent_checkpoint_id"] for row in stored[1:]] == [row["checkpoint_id"] for row in stored[:2]]
+    assert await rows(room.store, Table.WRITES) == []
+
+
+async def test_an_input_alone_is_stored_when_all_is_to_be_settled_or_read(room):
+    await room.conversation()
+    for number, then in enumerate(("settled", "read")):
+        run, recorder = await room.run()
+        saver = Checkpointer(recorder, entry_node=True)
+        checkpoint = {**empty_checkpoint(), "channel_values": {"__start__": {"n": number}}}
+        metadata: Any = {"source": "input", "step": -1}
+        stored = await saver.aput(config(run.id), checkpoint, metadata, {"__start__": 1})
+        assert len(await rows(room.store, Table.CHECKPOINTS)) == number
+        if then == "settled":
+            await saver.settled()
+        else:
+            assert await saver.aget_tuple(stored) is not None
+        assert len(await rows(room.store, Table.CHECKPOINTS)) == number + 1
+
+
+async def test_a_thread_that_is_new_is_read_only_once_something_is_stored(room, monkeypatch):
+    await room.conversation()
+    run, recorder = await room.run()
+    reads, read = [], recorder.read
+
+    async def counted(fn: Any) -> Any:
+        reads.append(fn)
+        return await read(fn)
+
+    monkeypatch.setattr(recorder, "read", counted)
+    saver = Checkpointer(recorder, thread_is_new=True)
+    assert await saver.aget_tuple(config(run.id)) is None
+    graph = chain(says(AIMessage("a", id="a")), says(AIMessage("b", id="b")), saver=saver)
+    await run_graph(graph, {"messages": [HumanMessage("hi", id="h")]}, run.id)
+    assert reads == []
+    found = await saver.aget_tuple(config(run.id))
+    assert [message.id for message in found.checkpoint["channel_values"]["messages"]] == ["h", "a", "b"]
+    assert [row["log_seq"] for row in await history(room.store)] == [0, 1, 2]
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize(("chooses", "commits"), [(False, 2), (True, 3)])
+async def test_an_input_waits_for_no_function_of_the_users(room, chooses, commits):
+    """The key of a call that such a function makes is made from the checkpoint it stands on."""
+    await room.conversation()
+    builder = StateGraph(MessagesState)
+    builder.add_node("a", says(AIMessage("a", id="a")))
+    if chooses:
+        builder.add_conditional_edges(START, lambda state: "a")
+    else:
+        builder.add_edge(START, "a")
+    run, recorder = await room.run()
+    agent = Watched(room, builder.compile()).agent
+    assert await agent.attempt(attempt_of(run, recorder, agent, "hi")) == Finished()
+    stored = await rows(room.store, Table.CHECKPOINTS, order=("checkpoint_id",))
+    assert [row["source"] for row in stored] == ["input", "loop", "loop"]
+    assert recorder.writes == commits
 
 
 async def test_each_message_is_one_row_however_many_checkpoints_hold_it(room):

@@ -135,6 +135,7 @@ def test_limits_of_known_models_are_those_of_their_packages():
     assert profile_limit("no_such_provider", "gpt-5") is None
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_the_small_models_limit_is_the_one_its_engine_runs_with(sqlite_room):
     if weights_path() is None:

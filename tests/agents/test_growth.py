@@ -41,7 +41,7 @@ async def test_a_hundred_and_fifty_calls_on_a_long_history_grow_it_in_proportion
     assert len(steps) == CALLS and max(len(step["summary"] or "") for step in steps) <= 200
     first, second = sizes[CALLS // 2] - sizes[0], sizes[-1] - sizes[CALLS // 2]
     assert second < 1.2 * first, "the later half costs what the earlier one did"
-    assert sizes[-1] - sizes[0] < 2.5 * CALLS * RESULT
+    assert sizes[-1] - sizes[0] < 3.5 * CALLS * RESULT, "once in the thread, once in the journal"
 
 
 def _size(folder: Path) -> int:

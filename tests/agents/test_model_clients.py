@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
 import pytest
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
+from dromos.agents.langgraph.chat_models import ChatModels
+from dromos.agents.langgraph.local_model import LocalModel
+from dromos.agents.langgraph.model_choice import ModelSelector
+from dromos.bootstrap.parts import keep_cancellations
+from dromos.bootstrap.reality import SystemClock
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.retries import RetryPolicy
 from dromos.domain.statuses import RunStatus
 from dromos.ports.agent import Failed, Finished, TryLater
 from dromos.ports.store import Table
 from dromos.testing.model_server import ModelServer
+from dromos.testing.processes import free_port
 from dromos.testing.waiting import eventually
 from tests.agents.kit import FunctionToolbox, assistant, history, rows
 from tests.agents.test_attempts import FAST, attempt_of, talk
@@ -112,10 +119,7 @@ async def test_a_wrong_key_is_told_without_the_key(sqlite_room):
 @pytest.mark.promise("S4")
 async def test_nobody_at_the_address_is_model_unavailable_after_one_more_try(room):
     await room.conversation()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "k"}
+    environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{free_port()}/v1", "OPENAI_API_KEY": "k"}
     policies = {ErrorCode.MODEL_UNAVAILABLE: RetryPolicy(2, (0.01,))}
     agent = assistant(room.store, model=MODEL, environ=environ, policies=policies)
 
@@ -154,6 +158,21 @@ async def test_a_stop_closes_the_connection_so_that_the_server_stops_writing(sql
                 await task
             await eventually(lambda: server.statistics.open == 0, what="the end of the request")
     assert server.statistics.aborted == 1
+
+
+async def test_no_watch_of_single_chunks_can_lose_a_stop(monkeypatch):
+    """`asyncio.wait_for` of Python 3.11 returns the chunk, and the cancellation that came with it is gone."""
+    environ: dict[str, str] = {}
+    keep_cancellations(environ)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    own = ChatOpenAI(model="scripted", api_key=SecretStr("none"))
+    assert not own.stream_chunk_timeout
+    selector = ModelSelector(SystemClock(), ollama_host="http://127.0.0.1:9")
+    models = ChatModels(selector, LocalModel(), {"OPENAI_API_KEY": "k"})
+    ours: Any = await models.get(MODEL)
+    assert ours.stream_chunk_timeout is None
+    await models.aclose()
 
 
 async def test_a_model_that_is_not_written_as_provider_and_name_is_config_invalid(sqlite_room):

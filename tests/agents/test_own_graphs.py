@@ -13,7 +13,7 @@ from dromos.agents.langgraph.adapter import LangGraphAgent
 from dromos.agents.langgraph.configured import ConfiguredSource
 from dromos.ports.agent import Attempt, Failed, Finished, InputMessage
 from dromos.ports.store import Table
-from tests.agents.kit import LiveNotes, SystemClock, assistant, rows
+from tests.agents.kit import LiveNotes, SystemClock, assistant, desk, rows
 from tests.agents.test_attempts import attempt_of
 
 SUMMARY = """
@@ -84,7 +84,9 @@ async def test_a_chat_gets_content_that_is_no_message_as_its_json_text(room, con
     for message in (content, "!say next"):
         run, recorder = await room.run()
         said_now = InputMessage(f"{run.id}-m", "user", message)
-        attempt = Attempt(run, agent.compose([said_now]), recorder, LiveNotes(), asyncio.Event())
+        attempt = Attempt(
+            run, agent.compose([said_now]), recorder, LiveNotes(), asyncio.Event(), desk=desk(recorder)
+        )
         assert await agent.attempt(attempt) == Finished()
     stored = await rows(room.store, Table.MESSAGES, order=("position",))
     assert [row["content"] for row in stored][2:] == ["!say next", "next"]

@@ -19,7 +19,7 @@ from dromos.agents.registry import AgentConfig, AgentRegistry, AgentsConfig, mer
 from dromos.domain.errors import Unavailable
 from dromos.domain.reasons import ErrorCode
 from dromos.ports.agent import Attempt, Failed, Finished, InputMessage
-from tests.agents.kit import Counted, FunctionToolbox, LiveNotes, SystemClock, history
+from tests.agents.kit import Counted, FunctionToolbox, LiveNotes, SystemClock, desk, history
 
 GRAPHS = """
     import operator
@@ -93,7 +93,9 @@ async def say(room: Any, agent: Any, content: Any, **changes: Any) -> Any:
     run, recorder = await room.run(**changes)
     engine_input = agent.compose([InputMessage(f"{run.id}-m", "user", content)])
     assert json.loads(json.dumps(engine_input)) == engine_input
-    return await agent.attempt(Attempt(run, engine_input, recorder, LiveNotes(), asyncio.Event()))
+    return await agent.attempt(
+        Attempt(run, engine_input, recorder, LiveNotes(), asyncio.Event(), desk=desk(recorder))
+    )
 
 
 @pytest.mark.parametrize("attribute", ["builder", "compiled", "factory"])

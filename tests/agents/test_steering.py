@@ -26,7 +26,7 @@ from dromos.lifecycle.contract import Claimed, Policy
 from dromos.ports.agent import AgentInfo, Attempt, Drained, Failed, Finished, Outcome, Parked
 from dromos.ports.store import Row, Store, Table
 from dromos.testing.waiting import within
-from tests.agents.kit import FunctionToolbox, LiveNotes, SystemClock, assistant
+from tests.agents.kit import FunctionToolbox, LiveNotes, SystemClock, assistant, desk
 from tests.lifecycle.world import USER, NewIds, Wakeups, World, check_invariants
 
 
@@ -77,6 +77,7 @@ class Stage:
             self.drain,
             steer=self.world.lifecycle.steering(fence),
             decisions=claimed.decisions,
+            desk=desk(self.world.lifecycle.recorder(fence)),
         )
         return await self.agent.attempt(attempt)
 

@@ -15,6 +15,7 @@ from langchain_core.tools import tool
 from dromos.agents.langgraph.model_facts import ModelConfig, ModelFacts
 from dromos.agents.langgraph.scripted.chat_model import ScriptedChatModel
 from dromos.domain.document import empty_content
+from dromos.domain.errors import LeaseLost
 from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import RunStatus
 from dromos.ports.agent import Failed, Finished
@@ -198,7 +199,8 @@ async def lose_at_second_call(room: Any, watched: Watched) -> tuple[Any, dict[st
         attempt.run, epoch=9
     )  # its last writes are refused, as a dead owner's never come
     work.cancel()
-    await asyncio.wait({work})
+    with pytest.raises(LeaseLost):
+        await work
     return replace(attempt, run=fenced), saved
 
 

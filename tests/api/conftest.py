@@ -32,6 +32,7 @@ from dromos.live.postgres import PostgresWakeup
 from dromos.ports.agent import (
     Agent,
     AgentInfo,
+    Agents,
     Attempt,
     CheckpointSummary,
     Failed,
@@ -45,6 +46,8 @@ from dromos.store.opening import open_store
 from dromos.store.sql_store import SqlStore
 from dromos.testing.local_http import LocalHTTP
 from dromos.testing.waiting import within
+from dromos.tools.gate import Gate
+from dromos.tools.rules import ToolRules
 from dromos.worker import Worker
 from dromos.worker.service import WorkerOptions
 
@@ -220,7 +223,14 @@ class Serving:
     ) -> None:
         self.address, self.options, self.work, self.remote = address, options, work, remote
         self.puppet = Puppet()
+        self.rules = ToolRules()
+        self.limits = WorkerOptions(stop_deadline=2.0, drain=1.0)
+        self.policy = Policy(stop_deadline=2.0)
         self.closing = asyncio.Event()
+
+    def company(self) -> Agents:
+        """The agents of this process, once its store is open."""
+        return Troupe(self.puppet, self.remote)
 
     async def __aenter__(self) -> Self:
         self.store: SqlStore = await open_store(self.address)
@@ -233,15 +243,19 @@ class Serving:
         registry = CollectorRegistry()
         StoreMetrics(self.store.statistics.figures, registry)
         self.lifecycle = Lifecycle(
-            self.store, self.wakeup, self.ids, Policy(stop_deadline=2.0), meter=WorkMetrics(registry)
+            self.store,
+            self.wakeup,
+            self.ids,
+            self.policy,
+            meter=WorkMetrics(registry),
         )
         await self.lifecycle.ensure_user(USER, "You")
-        agents = Troupe(self.puppet, self.remote)
+        self.agents = self.company()
         self.deps = Deps(
             lifecycle=self.lifecycle,
             live=self.live,
             wakeup=self.wakeup,
-            agents=agents,
+            agents=self.agents,
             clock=Clock(),
             ids=self.ids,
             principal=single_user(USER, "You"),
@@ -265,10 +279,11 @@ class Serving:
             self.lifecycle,
             self.live,
             self.wakeup,
-            Troupe(self.puppet, self.remote),
+            self.agents,
+            Gate(self.rules),
             Clock(),
             self.ids,
-            WorkerOptions(stop_deadline=2.0, drain=1.0),
+            self.limits,
         )
         await self.worker.start()
 

@@ -443,6 +443,21 @@ async def test_a_question_goes_to_the_person_and_the_decision_comes_with_the_nex
         ("transition", {"to": "failed", "answer": "x"}, ""),
         ("steps", {"steps": []}, "/steps"),
         ("steps", {"steps": [{"id": "s", "kind": "step", "name": "s", "status": "gone"}]}, "/steps/0/status"),
+        *(
+            (
+                "steps",
+                {"steps": [{"id": "s", "kind": "step", "name": "s", "status": "done", "started_at": when}]},
+                "/steps/0/started_at",
+            )
+            for when in (
+                5,
+                "5",
+                True,
+                "2026-01-01T00:00:00",
+                "0001-01-01T00:00:00+14:00",
+                "9999-12-31T23:59:59-14:00",
+            )
+        ),
         ("messages", {"messages": [{"role": "user", "content": "x"}]}, "/messages/0/role"),
         ("messages", {"messages": [{"role": "tool", "content": "x"}]}, "/messages/0"),
         ("messages", {"messages": [{"role": "assistant"}]}, "/messages/0"),

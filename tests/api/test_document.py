@@ -300,6 +300,24 @@ async def test_a_stopping_run_still_takes_patches(outside: Serving) -> None:
     assert (shown["document"]["status"], shown["document"]["line"]) == ("cancelling", "tidying up")
 
 
+@pytest.mark.slow(60)
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_whoever_looks_sees_that_a_stop_reached_an_owner_outside(
+    start: Start, postgres_url: str, elsewhere: bool
+) -> None:
+    serving = await start(remote=(AGENT,), address=postgres_url if elsewhere else None)
+    other = await start(address=postgres_url, work=False) if elsewhere else serving
+    owner = await owner_of(serving)
+    async with looking(other, owner.conversation) as device:
+        assert await device.hear() == "run.document"
+        await serving.http.post(f"/v1/runs/{owner.run}/cancel")
+        while device.status != "cancelling":
+            await device.hear()
+        await Adapter(serving).done(owner.claim, "renew")
+        while not (device.document["stop"] or {}).get("delivered_at"):
+            await device.hear()
+
+
 async def test_the_next_owner_goes_on_from_the_document_without_what_was_under_way(outside: Serving) -> None:
     owner = await owner_of(outside)
     await owner.taken(LINE, op("add", "/current", {"kind": "tool", "name": "dig"}))
@@ -422,14 +440,14 @@ async def test_the_last_frame_comes_before_the_end(outside: Serving) -> None:
 
 
 async def test_an_in_process_run_tells_its_last_frame_before_its_end(outside: Serving) -> None:
-    for _ in range(5):
+    for gate in "abcde":
         conversation = await outside.conversation()
         async with looking(outside, conversation) as device:
-            script = "say one\nstep look\ngate g\ntokens 50\nstep again"
+            script = f"say one\nstep look\ngate {gate}\ntokens 50\nstep again"
             run = (await outside.send(conversation, script))["run"]["id"]
             while not device.documents:
                 await device.hear()
-            outside.puppet.gate("g").set()
+            outside.puppet.gate(gate).set()
             await outside.ended(run)
             while device.status != "completed":
                 await device.hear()
@@ -481,7 +499,7 @@ async def test_patches_taken_by_any_process_reach_readers_at_every_other(
 
 
 @pytest.mark.slow(60)
-async def test_a_run_of_another_process_is_seen_as_it_is_saved(start: Start, postgres_url: str) -> None:
+async def test_a_run_of_another_process_is_seen_as_it_is_saved(postgres_url: str, start: Start) -> None:
     reading = await start(address=postgres_url, work=False)
     working = await start(address=postgres_url)
     conversation = await reading.conversation()

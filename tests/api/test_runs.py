@@ -122,7 +122,7 @@ async def test_waiting_for_an_end_that_does_not_come_is_never_200(
     assert served.worker is not None
     monkeypatch.setattr(served.worker, "_work", asyncio.Event())
     # The owner does not hear of the stop: its wake-up is lost, and it looks by itself only every few seconds.
-    monkeypatch.setattr(served.wakeup, "notify", lambda topic: None)
+    monkeypatch.setattr(served.wakeup, "notify", lambda topic, news=(): None)
     answer = await within(
         2, served.http.post(f"/v1/runs/{run['id']}/cancel", params={"wait_s": 0.2}), "the answer"
     )
@@ -270,7 +270,9 @@ async def test_figures_count_ends_late_writes_events_and_what_the_store_did(
     late = (await served.send(conversation, "gate g\nwrite"))["run"]
     await served.puppet.at("g")
     notify = served.wakeup.notify  # the worker hears of the stop by its refused write
-    monkeypatch.setattr(served.wakeup, "notify", lambda topic: topic.startswith("user:") and notify(topic))
+    monkeypatch.setattr(
+        served.wakeup, "notify", lambda topic, news=(): topic.startswith("user:") and notify(topic)
+    )
     await served.http.post(f"/v1/runs/{late['id']}/cancel")
     served.puppet.gate("g").set()
     await served.ended(late["id"])
@@ -395,7 +397,9 @@ async def test_an_agent_that_hears_of_the_stop_by_a_refused_write_ends_as_stoppe
     await served.puppet.at("g")
     notify = served.wakeup.notify
     # The worker's own hint is lost; only what people are told gets through.
-    monkeypatch.setattr(served.wakeup, "notify", lambda topic: topic.startswith("user:") and notify(topic))
+    monkeypatch.setattr(
+        served.wakeup, "notify", lambda topic, news=(): topic.startswith("user:") and notify(topic)
+    )
     await served.http.post(f"/v1/runs/{run['id']}/cancel")
     served.puppet.gate("g").set()
     ended = await within(2, served.ended(run["id"]), "the end")

@@ -32,7 +32,6 @@ def stuck(serving: Serving, conversation: str, after: int | None = None) -> Iter
         yield raw
 
 
-@pytest.mark.full
 @pytest.mark.case("P83")
 @pytest.mark.slow(90)
 async def test_a_client_that_reads_byte_by_byte_slows_nothing_and_is_whole_after_it_came_back(
@@ -70,7 +69,6 @@ def _byte_by_byte(raw: socket.socket, count: int) -> None:
         raw.recv(1)
 
 
-@pytest.mark.full
 @pytest.mark.case("P91")
 @pytest.mark.slow(60)
 async def test_a_client_that_takes_nothing_is_cut_off_and_all_others_go_on(start: Start) -> None:
@@ -91,7 +89,6 @@ async def test_a_client_that_takes_nothing_is_cut_off_and_all_others_go_on(start
             await quick.next("conversation.changed")
 
 
-@pytest.mark.full
 @pytest.mark.case("P82")
 async def test_who_was_away_longer_than_events_are_kept_is_told_so_and_reads_anew(served: Serving) -> None:
     """A hundred events are kept, a thousand were made while the client was away with cursor 5."""
@@ -145,7 +142,6 @@ def _with_retention(policy: Any, days: int) -> Any:
     return replace(policy, event_retention_days=days)
 
 
-@pytest.mark.full
 async def test_a_cursor_from_before_a_restart_goes_on_where_it_stood(start: Start) -> None:
     first = await start()
     conversation = await first.conversation()

@@ -335,7 +335,7 @@ async def test_a_lost_wake_up_costs_latency_only(start: Start, monkeypatch: pyte
     serving = await start(work=False, reread=0.1)
     async with serving.listen() as stream:
         await stream.next("hello")
-        monkeypatch.setattr(serving.lifecycle.wakeup, "notify", lambda topic: None)
+        monkeypatch.setattr(serving.lifecycle.wakeup, "notify", lambda topic, news=(): None)
         await serving.conversation()
         await stream.next("conversation.changed")
 
@@ -420,6 +420,8 @@ async def test_a_stream_survives_a_store_that_is_away_for_a_moment(
     async with serving.listen() as stream:
         await stream.next("hello")
         monkeypatch.setattr(serving.lifecycle, "events_after", flaky)
+        notify = serving.wakeup.notify  # as if another server had written it
+        monkeypatch.setattr(serving.wakeup, "notify", lambda topic, news=(): notify(topic))
         await serving.conversation()
         await stream.next("conversation.changed")
     assert failures == 2

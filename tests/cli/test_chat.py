@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dromos.cli.chat import Exchange, Result
-from dromos.cli.screen import SilentScreen
-from dromos.client import Client
+from dromos.cli.screen import PlainScreen, SilentScreen
+from dromos.client import Client, RunView
 from dromos.testing.processes import ServeProcess
 from dromos.testing.waiting import eventually, within
 from tests.cli.conftest import Command, start
@@ -133,6 +133,7 @@ async def test_a_second_ctrl_c_only_stops_watching(tmp_path: Path) -> None:
     assert "left; see it with: dromos runs show" in err.decode()
 
 
+@pytest.mark.full
 @pytest.mark.case("P01")
 async def test_the_server_dies_and_comes_back_and_the_answer_still_arrives(tmp_path: Path) -> None:
     async with ServeProcess(tmp_path / "data") as server:
@@ -149,6 +150,24 @@ async def test_the_server_dies_and_comes_back_and_the_answer_still_arrives(tmp_p
     assert process.returncode == 0, err.decode()
     assert out.decode().endswith(f"{answer}\n")
     assert (len(runs), runs[0]["crashes"], runs[0]["attempt"]) == (1, 1, 2)
+
+
+async def test_what_was_said_before_a_question_is_not_said_to_start_anew(
+    tmp_path: Path, server_url: str
+) -> None:
+    script = '!say first\n!call ask_person {"question": "Go on?"}\n!say second'
+    chat = await start("chat", script, "--server", server_url, cwd=tmp_path)
+    async with Client(server_url) as client:
+
+        async def asked() -> str | None:
+            return next(iter([r["id"] async for r in client.requests() if r["prompt"] == "Go on?"]), None)
+
+        await client.decide(
+            await client.request(await eventually(asked, what="the question")), "answer", answer="yes"
+        )
+    out, err = await within(20, chat.communicate(), "the end")
+    assert out.decode().split() == ["first", "second"]
+    assert "anew" not in err.decode()
 
 
 async def test_an_unknown_conversation_is_told(dromos: Command, server_url: str) -> None:
@@ -173,3 +192,15 @@ async def test_a_run_that_was_over_before_it_was_known_still_shows_its_answer(se
         await exchange._heal()
         assert exchange.view is not None and exchange.view.ended
         assert exchange.view.text == "all of it"
+
+
+async def test_a_document_that_lags_behind_brings_no_message_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with Client("http://127.0.0.1:1") as client:
+        exchange = Exchange(client, PlainScreen(), Result("c"))
+        view = exchange.view = RunView({"id": "r", "attempt": 1, "status": "running"})
+        for message_id, text in (("1", "first"), ("2", "second"), ("1", "first"), ("2", "second one")):
+            view.message_id, view.text = message_id, text
+            exchange._print()
+    assert capsys.readouterr().out == "first\nsecond one"

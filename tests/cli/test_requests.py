@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from dromos.cli.requests import answer_of
+from dromos.cli.requests import answer_of, arguments_of
 from dromos.client import Client, Conflict, InvalidRequest
+from dromos.domain.errors import Invalid
 from dromos.testing.processes import ServeProcess
 from dromos.testing.waiting import within
 from tests.cli.conftest import Command
@@ -37,6 +38,13 @@ def test_what_is_typed_is_taken_as_the_question_wants_it(
     options: Any, schema: Any, text: str, answer: Any
 ) -> None:
     assert answer_of({"options": options, "answer_schema": schema}, text) == answer
+
+
+def test_the_arguments_of_an_edit_are_one_json_object() -> None:
+    assert arguments_of('{"to": "ann"}') == {"to": "ann"}
+    for text in ("to=ann", "[1]", "null"):
+        with pytest.raises(Invalid, match="one JSON object"):
+            arguments_of(text)
 
 
 async def waiting(client: Client, count: int) -> list[dict[str, Any]]:

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from dromos.bootstrap.parts import stall_policy
 from dromos.domain.retries import DEFAULT_POLICIES
+from dromos.domain.stalls import StallLimits
 from dromos.domain.statuses import Recovery
 from dromos.lifecycle.contract import Policy
 from dromos.settings import SETTINGS, Settings, SettingsError, load, masked
@@ -67,7 +69,7 @@ def value_of(settings: Settings, key: str) -> Any:
 
 
 @given(layers())
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@hypothesis_settings(suppress_health_check=list(HealthCheck), deadline=None)
 def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(
     read: Load, tmp_path: Path, chosen: tuple[str, dict[str, Any]]
 ) -> None:
@@ -249,6 +251,26 @@ def test_off_means_no_limit(read: Load) -> None:
     settings = read('[worker]\nqueue_deadline_s = "off"', {"DROMOS_RETENTION_EVENTS_DAYS": "off"})
     assert (settings.worker.queue_deadline_s, settings.retention.events_days) == (None, None)
     assert read("[worker]\nqueue_deadline_s = 5").worker.queue_deadline_s == 5.0
+
+
+def test_an_agent_has_stall_limits_of_its_own_and_off_is_one_of_them(read: Load) -> None:
+    toml = """
+[stall]
+model_s = 60
+policy = "fail"
+
+[agents.slow]
+graph = "a.py:g"
+stall = { model_s = "off", tool_s = 900 }
+
+[agents.plain]
+graph = "a.py:g"
+stall = { policy = "flag" }
+"""
+    stall = stall_policy(read(toml))
+    assert stall.of("slow") == StallLimits(None, 900, "fail")
+    assert stall.of("plain") == StallLimits(60, 300, "flag")
+    assert stall.of("built-in") == StallLimits(60, 300, "fail")
 
 
 def test_a_list_is_written_with_commas_in_a_variable(read: Load) -> None:

@@ -58,6 +58,20 @@ def test_an_unknown_price_is_not_shown_as_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        ("0.0021000000000000003", "0.0021"),
+        ("12", "12"),
+        ("100.50", "100.5"),
+        ("0", "0"),
+        ("0.0000001", "0.0000001"),
+    ],
+)
+def test_a_price_has_no_digits_that_say_nothing(amount: str, shown: str) -> None:
+    assert cost({"currency": "USD", "amount": amount}) == f"{shown} USD"
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"), [(0.84, "0.8 s"), (12.4, "12 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")]
 )
 def test_a_duration_reads_well(seconds: float, text: str) -> None:
@@ -75,3 +89,8 @@ def test_nothing_that_could_steer_a_terminal_gets_through(text: str) -> None:
 def test_what_a_tool_names_is_shown_and_not_obeyed() -> None:
     hostile = {"current": {"name": "\x1b]0;owned\x07", "summary": None}}
     assert "\x1b" not in what_now(run("running"), hostile)
+
+
+def test_what_a_document_leaves_out_of_a_retry_is_left_out() -> None:
+    last = {"next_at": "2126-11-29t13:46:04z", "attempt": None, "of_attempts": 3}
+    assert what_now(run("running"), {"retries": {"count": 1, "last": last}}).startswith("tries again at ")

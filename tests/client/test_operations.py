@@ -25,6 +25,7 @@ async def follow(client: Client, conversation_id: str, after: int, run: dict[str
                     return
 
         await within(20, ended(), "the end of the run")
+    view.take_document(await client.document(str(run["id"])))  # it may have ended before anybody looked
     return view
 
 

@@ -108,6 +108,20 @@ def test_an_older_run_or_server_part_changes_nothing() -> None:
     assert (view.run["status"], view.document["status"]) == ("completed", "completed")
 
 
+def test_at_an_end_without_a_line_of_its_owner_the_line_is_the_run_s_as_in_a_fresh_read() -> None:
+    view = RunView(RUN)
+    view.take(document(7, line="looking"))
+    ended = {"run": {**RUN, "status": "completed", "version": 3, "line": "Seven."}, "document": {}}
+    view.take(Event("run.status", {"payload": ended}, 9))
+    assert view.document["line"] == "looking"
+    view.take(patch(7, 8, {"op": "replace", "path": "/line", "value": None}))
+    assert view.document["line"] == "Seven."
+    late = RunView(RUN)
+    late.take(document(7, line=None))
+    late.take(Event("run.status", {"payload": ended}, 9))
+    assert late.document["line"] == "Seven."
+
+
 def test_another_run_s_frames_are_left_alone() -> None:
     view = RunView(RUN)
     assert not view.take(Event("run.text", {"run_id": "x", "message_id": "m", "offset": 0, "text": "a"}))

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,7 @@ def run_blocks(page: Path, tmp_path: Path) -> list[str]:
         "TMPDIR": str(tmp_path),
     }
     script = "trap 'kill -KILL $SERVER 2>/dev/null' EXIT\n" + script
+    script = "set -o history -o histexpand\n" + script  # as a person's shell: `!` in double quotes
     shell = subprocess.Popen(
         ["bash", "-c", script],
         env=environment,
@@ -106,3 +108,76 @@ def test_the_lab_on_execution_state_shows_what_it_says(tmp_path: Path) -> None:
     by_run = {row["run_id"]: row for row in table(links)}
     assert int(by_run[run_ids[3]]["checkpoints"]) == 1, "the resume added exactly the missing checkpoint"
     assert set(by_run) == set(run_ids)
+
+
+def lines(block: str) -> list[Any]:
+    """The lines of a block that are JSON."""
+    return [json.loads(line) for line in block.splitlines() if line[:1] in "{["]
+
+
+@pytest.mark.slow(170)
+def test_the_lab_on_stop_shows_what_it_says(tmp_path: Path) -> None:
+    pressed, waited, forced, died, after = run_lab("stop.md", tmp_path)[2:]
+    assert lines(pressed) == [{"status": "cancelling", "cause": "cancel_requested"}]
+
+    waiting, ended, result = lines(waited)
+    assert waiting == {"tool": "tasks__create_task"}
+    assert ended == {"status": "cancelled", "outcome": "acknowledged", "unknown": []}
+    assert result["status"] is None and "water the plants" in result["content"]
+
+    given_up = {"status": "cancelled", "outcome": "forced", "unknown": ["slow__create_task"]}
+    ended, result = lines(forced)
+    assert ended == given_up
+    assert result["status"] == "error" and "may have happened" in result["content"]
+
+    assert died.split("\n")[0] == "202"
+    assert lines(died) == [given_up]
+    assert lines(after) == [{"status": "completed"}]
+    assert after.splitlines()[1:4] == ["water the plants", "feed the cat", "lock the door"]
+
+
+@pytest.mark.slow(170)
+def test_the_lab_on_an_approval_shows_what_it_says(tmp_path: Path) -> None:
+    asked, nothing, restarted, wrong, race, ended, late = run_lab("approve.md", tmp_path)[1:]
+    parked, request = lines(asked)
+    assert parked == {"status": "waiting_input", "reason": "approval_required"}
+    assert (request["kind"], request["arguments"]) == ("approval", {"title": "pay the rent"})
+    assert nothing.split() == ["0", "0"]
+
+    assert restarted.startswith("the same\n")
+    assert lines(restarted) == [{"status": "waiting_input", "attempt": 1, "crashes": 0}]
+    assert lines(wrong) == [{"status": 409, "code": "version_conflict"}]
+    assert lines(race) == [["already_decided", "taken"]]
+
+    run, decided = lines(ended)
+    assert run == {"status": "completed", "attempt": 2, "crashes": 0}
+    assert decided["consumed"] is True and decided["decision"] in ("approve", "deny")
+    *_, row, tasks = ended.strip().splitlines()
+    assert row.split() == ["tasks__create_task", "done", "1", "1"]
+    assert int(tasks) == (1 if decided["decision"] == "approve" else 0)
+    assert late.split("\n")[:2] == ["already_decided", "it stands"]
+
+
+@pytest.mark.slow(170)
+def test_the_lab_on_a_kill_between_effect_and_record_shows_what_it_says(tmp_path: Path) -> None:
+    killed, repeated, keys, asked, told = run_lab("never-twice.md", tmp_path)[1:]
+    known = {"tool": "known__create_task", "replay": "keyed"}
+    strange = {"tool": "strange__create_task", "replay": "unsafe"}
+    before = {"status": "intent", "tries": "1", "no_outcome": "1"}
+    assert table(killed) == [{**known, **before}, {**strange, **before}]
+
+    assert [run["status"] for run in lines(repeated)] == ["completed"]
+    assert (repeated.split()[-1], keys.strip()) == ("1", "the same")
+
+    run, request = lines(asked)
+    assert (run["status"], run["reason"]) == ("waiting_input", "tool_outcome_unknown")
+    assert request["kind"] == "tool_outcome_unknown"
+    assert request["decisions"] == ["retry", "mark_done", "skip"]
+    assert asked.split()[-1] == "1", "nothing was repeated"
+
+    run, result = lines(told)
+    assert (run["status"], result["content"]) == ("completed", "it is in the list")
+    count, *rows = told.strip().splitlines()[3:]
+    after = {"status": "done", "no_outcome": "0"}
+    assert count == "1"
+    assert table("\n".join(rows)) == [{**known, **after, "tries": "2"}, {**strange, **after, "tries": "1"}]

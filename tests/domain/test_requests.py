@@ -76,6 +76,54 @@ def test_the_same_word_of_the_same_person_is_no_second_decision_whatever_version
         judge(decided, said(), "bob", NOW)
 
 
+def test_leave_for_good_or_other_arguments_are_another_word_than_the_one_that_was_said() -> None:
+    once = Decision(Verdict.APPROVE, 1)
+    edit = Decision(Verdict.EDIT, 1, arguments={"n": 1})
+    for first, repeated, others in (
+        (once, once, [Decision(Verdict.APPROVE, 1, grant="tool")]),
+        (
+            edit,
+            Decision(Verdict.EDIT, 2, arguments={"n": 1.0}),
+            [Decision(Verdict.EDIT, 1, arguments={"n": True})],
+        ),
+    ):
+        decided = row(status="decided", decided_by="ann", decided_at=NOW, decision=first.as_json())
+        assert not judge(decided, repeated, "ann", NOW)
+        for other in others:
+            with pytest.raises(AlreadyDecided):
+                judge(decided, other, "ann", NOW)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (1, 1.0, True),
+        (1, True, False),
+        (0, False, False),
+        ("1", 1, False),
+        ({"a": 1, "b": [1, 2]}, {"b": [1.0, 2], "a": 1}, True),
+        ({"a": [1]}, {"a": [True]}, False),
+        ([1, 2], [2, 1], False),
+        ({"a": None}, {}, False),
+    ],
+)
+def test_answers_are_compared_as_json(one: Any, other: Any, equal: bool) -> None:
+    for answer, option in ((one, other), (other, one)):
+        asked = row(asked={"options": [{"value": option, "label": "this"}]})
+        decided = row(
+            status="decided", decided_by="ann", decided_at=NOW, decision=said(answer=option).as_json()
+        )
+        if equal:
+            assert judge(asked, said(answer=answer), "ann", NOW)
+            assert not judge(decided, said(answer=answer), "ann", NOW), "it is the same word again"
+            continue
+        with pytest.raises(Invalid) as refused:
+            judge(asked, said(answer=answer), "ann", NOW)
+        assert [fault.code for fault in refused.value.faults] == ["not_an_option"]
+        with pytest.raises(AlreadyDecided):
+            judge(decided, said(answer=answer), "ann", NOW)
+
+
 @pytest.mark.parametrize(
     ("kind", "schema", "decisions"),
     [

@@ -102,8 +102,12 @@ class Person:
         return await self.status_event(run_id, *FINAL, seconds=seconds)
 
 
+TRUST = {"DROMOS_APPROVALS_TRUSTED_SERVERS": "t"}
+"""What the counting tools say of themselves is believed: those that only read are called again after a kill."""
+
+
 def tools(folder: Path) -> dict[str, str]:
-    """Writes an mcp.json with the counting tools as server `t`; returns the environment that names it."""
+    """Writes an mcp.json with the counting tools as server `t`; returns the environment in which they are believed."""
     effects = folder / "effects"
     (folder / "mcp.json").write_text(
         json.dumps(
@@ -118,7 +122,7 @@ def tools(folder: Path) -> dict[str, str]:
             }
         )
     )
-    return {}
+    return TRUST
 
 
 def effects(folder: Path) -> list[Json]:
@@ -129,6 +133,14 @@ def effects(folder: Path) -> list[Json]:
 
 def open_gate(folder: Path, name: str) -> None:
     (folder / f"effects.{name}").touch()
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 async def gather(*awaitables: Any) -> list[Any]:

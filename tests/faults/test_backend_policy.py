@@ -34,7 +34,6 @@ providers = ["openai"]
 """
 
 
-@pytest.mark.full
 @pytest.mark.slow(120)
 async def test_a_graph_asks_no_model_that_its_run_may_not_use(tmp_path: Path) -> None:
     async with ModelServer() as models:

@@ -63,8 +63,7 @@ async def test_a_model_that_refuses_for_hours_keeps_no_slot_and_the_box_says_unt
 @pytest.mark.full
 @pytest.mark.slow(90)
 async def test_a_kill_neither_forgets_nor_repeats_what_was_used(tmp_path: Path) -> None:
-    tools(tmp_path)
-    env = {"DROMOS_MODEL": "scripted"}
+    env = tools(tmp_path) | {"DROMOS_MODEL": "scripted"}
     script = '!usage in=100 out=10 cached=50\n!call t__gate {"name": "g"}\n!usage in=300 out=30\n!say through the gate'
     async with ServeProcess(tmp_path / "data", env=env) as server:
         async with Person(server) as person:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from dromos.testing.processes import ServeProcess
 from dromos.testing.waiting import eventually
-from tests.faults.driver import Person
+from tests.faults.driver import Person, gone
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "03_command_agent"
 
@@ -117,14 +116,6 @@ def prompts(folder: Path) -> list[list[str | None]]:
     return [json.loads(line) for line in (folder / "prompts").read_text().splitlines()]
 
 
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
 async def started(folder: Path, name: str = "hanging") -> int:
     return int(await eventually((folder / name).read_text, seconds=15, what=f"the command reached {name}"))
 
@@ -169,6 +160,7 @@ async def test_the_example_of_a_command_works_as_its_readme_says(tmp_path: Path)
 
 
 @pytest.mark.slow(60)
+@pytest.mark.case("P30")
 async def test_a_stop_ends_the_whole_group_and_keeps_the_text_so_far(folder: Path) -> None:
     async with ServeProcess(folder / "data", cwd=folder) as server, Person(server) as person:
         talk = await person.conversation()
@@ -215,7 +207,6 @@ async def test_a_command_that_ignores_the_polite_request_is_killed(folder: Path)
         assert gone(pid)
 
 
-@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_a_killed_server_takes_its_commands_along_and_continue_goes_on_in_the_session(
     folder: Path,

@@ -33,8 +33,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ServeProcess]:
-    tools(tmp_path)
-    async with ServeProcess(tmp_path / "data") as process:
+    async with ServeProcess(tmp_path / "data", env=tools(tmp_path)) as process:
         yield process
 
 
@@ -137,7 +136,6 @@ async def test_messages_at_any_moment_around_a_runs_end_are_consumed_once_and_in
     assert min(races.consumed.values()) > 0, f"some came before an end and some after: {races.consumed}"
 
 
-@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.case("P78")
 async def test_what_waits_survives_its_client_and_its_server_and_goes_on(

@@ -18,8 +18,8 @@ GATE = '!call t__gate {"name": "g"}\n!say through the gate'
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ServeProcess]:
-    tools(tmp_path)
-    async with ServeProcess(tmp_path / "data", env={"DROMOS_WORKER_DRAIN_S": str(DRAIN)}) as process:
+    env = tools(tmp_path) | {"DROMOS_WORKER_DRAIN_S": str(DRAIN)}
+    async with ServeProcess(tmp_path / "data", env=env) as process:
         yield process
 
 
@@ -118,6 +118,7 @@ async def test_every_acknowledged_message_survives_a_kill_at_that_moment(
         assert [m["content"] for m in history if m["role"] == "assistant"] == [f"answer {number}"]
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.case("P14")
 async def test_each_attempt_keeps_its_own_times_and_reason(
@@ -139,6 +140,7 @@ async def test_each_attempt_keeps_its_own_times_and_reason(
     assert len(ends) == 1 and events[-1] == ends[0]
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_after_a_takeover_the_usage_and_the_steps_are_those_of_the_whole_run(
     server: ServeProcess, person: Person, tmp_path: Path
@@ -196,6 +198,7 @@ async def test_a_drain_hands_runs_back_without_counting_a_crash(
     assert said[-1] == "step 5"
 
 
+@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.case("P138")
 async def test_at_shutdown_a_stream_gets_a_goodbye_and_its_cursor_works_on_the_next_server(

@@ -13,7 +13,6 @@ from benchmarks.live.fuzz import fuzz
 FULL = bool(os.environ.get("FULL"))
 
 
-@pytest.mark.full
 @pytest.mark.slow(3600 if FULL else 120)
 async def test_over_a_line_that_loses_doubles_and_reorders_every_device_ends_with_the_servers_document() -> (
     None
@@ -27,7 +26,6 @@ async def test_over_a_line_that_loses_doubles_and_reorders_every_device_ends_wit
     assert result.most_resyncs_per_disturbance <= 1, "one request heals one gap"
 
 
-@pytest.mark.full
 @pytest.mark.slow(900 if FULL else 120)
 async def test_a_run_has_the_same_number_of_durable_events_however_much_it_shows() -> None:
     rates, steps = (events.RATES, events.STEPS) if FULL else ((0, 10, 1000), (10, 100))
@@ -36,7 +34,6 @@ async def test_a_run_has_the_same_number_of_durable_events_however_much_it_shows
     assert len(set(found.values())) == 1, found
 
 
-@pytest.mark.full
 @pytest.mark.slow(300 if FULL else 120)
 async def test_only_who_looks_gets_frames_and_gets_them_soon() -> None:
     seen = await devices.watch(*((200, 50, 10, 60.0) if FULL else (20, 5, 10, 4.0)))
@@ -47,7 +44,6 @@ async def test_only_who_looks_gets_frames_and_gets_them_soon() -> None:
     assert seen.percentile(0.95) <= limit
 
 
-@pytest.mark.full
 @pytest.mark.case("P91")
 @pytest.mark.slow(900 if FULL else 120)
 async def test_clients_that_never_read_cost_a_bounded_memory_and_hold_up_nobody() -> None:
@@ -60,7 +56,6 @@ async def test_clients_that_never_read_cost_a_bounded_memory_and_hold_up_nobody(
     assert told.others.percentile(0.95) <= (0.25 if FULL else 1.0)
 
 
-@pytest.mark.full
 @pytest.mark.slow(180 if FULL else 120)
 async def test_a_long_answer_with_tools_is_told_in_a_small_multiple_of_its_text() -> None:
     sizes, text = await wire.count(*((4000, 200) if FULL else (2000, 400)))

@@ -10,15 +10,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dromos.store.opening import open_store
+from dromos.testing.invariants import violations
 from dromos.testing.postgres_server import PostgresServer
 from dromos.testing.processes import ServeProcess
-from tests.faults.driver import FINAL, Person, effects, gather, open_gate, tools
+from tests.faults.driver import FINAL, TRUST, Json, Person, effects, gather, open_gate, tools
 from tests.faults.test_kill import GATE, at_the_gate
 
 
 def serving(folder: Path, name: str, url: str) -> ServeProcess:
     """A server of that name on the database; its tools are those of the folder."""
-    return ServeProcess(folder / name, database=url, ready_within=60)
+    return ServeProcess(folder / name, database=url, env=TRUST, ready_within=60)
 
 
 @pytest.fixture
@@ -27,6 +29,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
         yield stack
 
 
+@pytest.mark.full
 @pytest.mark.slow(180)
 @pytest.mark.case("P134")
 async def test_six_servers_start_at_once_on_an_empty_database_and_all_of_them_serve(
@@ -92,6 +95,58 @@ async def test_twenty_messages_at_once_through_two_servers_run_one_by_one_in_the
     assert [run["id"] for run in reversed(runs)] == ended
 
 
+@pytest.mark.slow(120)
+@pytest.mark.case("P43")
+@pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=[pytest.mark.full, pytest.mark.slow(600)])])
+async def test_of_twenty_who_allow_one_call_at_once_through_two_servers_one_is_taken_and_it_happens_once(
+    postgres_url: str, tmp_path: Path, stack: AsyncExitStack, rounds: int
+) -> None:
+    """Rounds take turns: all twenty approve, or half of them approve and half deny."""
+    tools(tmp_path)
+    (tmp_path / "dromos.toml").write_text('[tools."t__count"]\npolicy = "ask"\n')
+    servers = [serving(tmp_path, name, postgres_url) for name in "ab"]
+    for server in servers:
+        stack.push_async_callback(server.close)
+    await gather(*(server.start() for server in servers))
+    people = [await stack.enter_async_context(Person(server)) for server in servers]
+    for number in range(rounds):
+        label = f"round {number}"
+        script = f'!call t__count {{"label": "{label}"}}\n!say done'
+        run_id = (await people[0].say(await people[0].conversation(), script))["run"]["id"]
+        await people[1].status_event(run_id, "waiting_input")
+        (request,) = (await people[1].ask("GET", "/v1/requests"))["items"]
+
+        async def press(
+            place: int, request: Json = request, mixed: bool = number % 2 == 1
+        ) -> tuple[int, Json]:
+            word = {
+                "decision": "deny" if mixed and place % 4 >= 2 else "approve",
+                "comment": f"press {place}",
+                "request_version": request["version"],
+                "arguments_sha256": request["arguments_sha256"],
+            }
+            answer = await people[place % 2].http.post(f"/v1/requests/{request['id']}/decision", json=word)
+            return answer.status_code, answer.json()
+
+        pressed = await gather(*(press(place) for place in range(20)))
+        assert sorted(status for status, _ in pressed) == [200] + [409] * 19
+        won = next(place for place, (status, _) in enumerate(pressed) if status == 200)
+        kept = (await people[0].ask("GET", f"/v1/requests/{request['id']}"))["decision"]
+        assert kept["comment"] == f"press {won}"
+        assert {body["code"] for status, body in pressed if status == 409} == {"already_decided"}
+        assert {body["request"]["decision"]["comment"] for _, body in pressed} == {kept["comment"]}
+        ended = await people[number % 2].end(run_id)
+        assert (ended["status"], ended["attempt"]) == ("completed", 2)
+        events = (await people[1].ask("GET", f"/v1/runs/{run_id}/events"))["items"]
+        assert [event["type"] for event in events].count("request.closed") == 1
+        made = [effect["label"] for effect in effects(tmp_path)].count(label)
+        assert made == (kept["decision"] == "approve")
+    store = await open_store(postgres_url, create=False)
+    stack.push_async_callback(store.aclose)
+    assert await violations(store, "local", effects(tmp_path), settled=True) == []
+
+
+@pytest.mark.full
 @pytest.mark.slow(120)
 @pytest.mark.case("P04", "P10")
 async def test_a_run_without_any_lease_is_taken_over_by_one_of_two_servers_and_carried_out_once(

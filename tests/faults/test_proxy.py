@@ -75,7 +75,6 @@ async def proxied(
             await proxy.close()
 
 
-@pytest.mark.full
 @pytest.mark.case("P96")
 @pytest.mark.slow(180)
 async def test_small_frames_arrive_at_once_and_the_stream_outlives_silence(

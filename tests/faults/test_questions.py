@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 
 from dromos.domain.text import moment_text
 from dromos.testing.processes import ServeProcess
+from tests.agents.kit import until
 from tests.faults.driver import Json, Person, gather
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "04_questions"
@@ -219,14 +221,14 @@ async def test_a_kill_in_the_resumed_attempt_applies_the_answer_once_and_asks_no
         run = await talk(person, "mine", agent=agent)
         (question,) = await asked(person, run["id"])
         await decide(person, question, "answer", "yes")
-        for _ in range(2):
-            worked = folder / "worked-mine"
-            before = len(worked.read_text()) if worked.exists() else 0
+        worked = folder / "worked-mine"
+        for times in (1, 2):  # a server that is back has often begun again before anybody can look
 
-            def grown(one: Json, before: int = before, worked: Path = worked) -> bool:
-                return worked.exists() and len(worked.read_text()) > before
+            def grown(times: int = times) -> bool:
+                return worked.exists() and len(worked.read_text()) >= times * len("yes")
 
-            await person.seen(grown, focus=run["conversation_id"])
+            async with asyncio.timeout(15):
+                await until(grown)
             server.kill()
             await server.restart()
         let_work(folder, "mine")
@@ -237,7 +239,6 @@ async def test_a_kill_in_the_resumed_attempt_applies_the_answer_once_and_asks_no
         assert (await person.ask("GET", f"/v1/requests/{question['id']}"))["status"] == "consumed"
 
 
-@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.case("P43")
 async def test_of_twenty_who_decide_at_once_one_is_taken(folder: Path) -> None:
@@ -287,7 +288,6 @@ async def test_time_runs_out_while_the_server_is_down_and_the_graphs_default_cou
         assert (closed["decided_by"], closed["decision"]["answer"]) == ("policy", "no")
 
 
-@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.case("P34")
 @pytest.mark.case("P47")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,3 +39,16 @@ def texts() -> Iterator[tuple[Path, str]]:
 def shown(path: Path) -> str:
     """A path as a person reads it: from the repository's root."""
     return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    """A file as Python parses it.
+
+    Nothing is collected meanwhile: what another test left behind may tell of its end in a log whose traceback is
+    parsed too, and a parse inside of a parse is an error of Python 3.11.
+    """
+    gc.disable()
+    try:
+        return ast.parse(path.read_text())
+    finally:
+        gc.enable()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.house.repository import modules, shown
+from tests.house.repository import modules, shown, tree_of
 
 # module → why it may
 OWNERS = {
@@ -28,7 +28,7 @@ MODULES = {"uuid", "uuid_utils", "random"}
 
 def _uses(path: Path) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in CALLS:
             found.append(f"{shown(path)}:{node.lineno} {ast.unparse(node.func)}()")
         if isinstance(node, ast.Import):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.repository import DOCS, ROOT, modules, shown
+from tests.house.repository import DOCS, ROOT, modules, shown, tree_of
 
 MOST_LINES = 600
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "services", "managers", "models"}
@@ -21,11 +21,7 @@ def test_no_module_is_longer_than_a_reader_can_hold() -> None:
 
 
 def test_every_module_begins_by_saying_what_it_is() -> None:
-    silent = [
-        shown(path)
-        for path in modules()
-        if not (ast.get_docstring(ast.parse(path.read_text())) or "").strip()
-    ]
+    silent = [shown(path) for path in modules() if not (ast.get_docstring(tree_of(path)) or "").strip()]
     assert silent == []
 
 

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from dromos.testing.postgres_server import PostgresServer
+from dromos.testing.postgres_server import PostgresServer, PostgresUnavailable
 
 
 def test_each_database_is_fresh_and_gone_afterwards(postgres: PostgresServer) -> None:
@@ -44,6 +45,37 @@ def test_a_stopped_server_comes_back_with_its_data() -> None:
         server.start()
         with psycopg.connect(server.url()) as connection:
             assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
+
+
+@pytest.mark.slow(60)
+def test_clients_that_knock_while_it_starts_do_not_end_it() -> None:
+    with PostgresServer() as server:
+        over = threading.Event()
+
+        def knock() -> None:
+            while not over.is_set():
+                try:
+                    psycopg.connect(server.url(), connect_timeout=2).close()
+                except psycopg.OperationalError:
+                    continue
+
+        knocking = [threading.Thread(target=knock) for _ in range(3)]
+        for thread in knocking:
+            thread.start()
+        try:
+            for _ in range(3):
+                server.stop()
+                server.start()
+                psycopg.connect(server.url()).close()
+        finally:
+            over.set()
+            for thread in knocking:
+                thread.join()
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    with pytest.raises(PostgresUnavailable, match="nonsense"):
+        PostgresServer(settings={"shared_buffers": "nonsense"}).start()
 
 
 @pytest.mark.slow(60)

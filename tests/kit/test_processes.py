@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from dromos.testing.processes import ProcessDiedError, RealProcess, ServeProcess, clean_environment
+from dromos.testing.processes import (
+    SERVER_PORTS,
+    ProcessDiedError,
+    RealProcess,
+    ServeProcess,
+    clean_environment,
+    free_port,
+)
 from dromos.testing.waiting import NotSeenInTimeError, Watched, eventually, within
 
 TICKING = """
@@ -140,3 +149,18 @@ async def test_a_watched_value_wakes_who_waits_for_it() -> None:
     assert await waiting == 2
     with pytest.raises(NotSeenInTimeError, match=r"the value \(now 2\)"):
         await watched.until(lambda value: value > 2, seconds=0.01)
+
+
+def test_a_servers_port_lies_below_the_systems_own_and_is_not_given_twice():
+    ports = [free_port() for _ in range(50)]
+    assert len(set(ports)) == 50
+    assert set(ports) <= set(SERVER_PORTS)
+
+
+def test_a_port_in_use_is_passed_over():
+    first = free_port()
+    following = SERVER_PORTS[(SERVER_PORTS.index(first) + 1) % len(SERVER_PORTS)]
+    with socket.socket() as taken:
+        with suppress(OSError):  # somebody has it already, which is as good
+            taken.bind(("127.0.0.1", following))
+        assert free_port() not in (first, following)

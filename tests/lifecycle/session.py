@@ -13,6 +13,7 @@ from dromos.api.adapter import encode
 from dromos.domain.runs import Run
 from dromos.lifecycle.adapters import ClaimAsk, End, SessionClaim, SignOfLife
 from dromos.lifecycle.contract import Answer, IdempotencyKey
+from dromos.lifecycle.effects import Effect
 from dromos.lifecycle.tokens import ClaimKey
 from dromos.ports.store import Table, Tx
 from dromos.wire import adapter
@@ -84,6 +85,14 @@ class Session:
         entries = [one.model_dump() for one in body.steps]
         answer = await self.outside.report_steps(claim.run.id, claim.token, entries, encode.steps, None)
         return int(_read(answer)["steps"])
+
+    async def effect(self, claim: SessionClaim, state: str, call_id: str, **told: Any) -> Json:
+        """The answer to an intent or an outcome; an intent without a tool is one of `send_mail`."""
+        if state == "intent":
+            told = {"tool": "send_mail", "arguments": {"to": "anna"}, **told}
+        body = adapter.ReportEffect.model_validate({"state": state, "call_id": call_id, **told})
+        effect = Effect(**body.model_dump())
+        return _read(await self.outside.report_effect(claim.run.id, claim.token, effect, encode.effect, None))
 
     async def messages(self, claim: SessionClaim, *messages: Json, key: str | None = None) -> list[Json]:
         body = adapter.AppendMessages.model_validate({"messages": list(messages)})

@@ -30,7 +30,7 @@ from dromos.lifecycle.adapters import SessionClaim
 from dromos.ports.agent import Finished
 from dromos.ports.live import DocumentSnapshot
 from dromos.ports.store import Table, Tx
-from tests.lifecycle.session import Session, result, said, silent_for
+from tests.lifecycle.session import Json, Session, result, said, silent_for
 from tests.lifecycle.world import OWNER, USER, World, check_invariants, open_calls
 
 
@@ -337,6 +337,34 @@ async def test_a_server_that_was_away_gives_every_session_its_whole_grace_again(
     await world.store.write(long_ago)
     assert await world.lifecycle.sweep() == 1
     assert (await world.run(claim.run.id)).status is RunStatus.QUEUED
+
+
+async def test_a_server_that_slept_gives_every_session_its_whole_grace_again(world: World) -> None:
+    """Its process never ended: it was frozen, or its machine slept, and nobody could be renewed meanwhile."""
+    claim = await Session(world).begin()
+    await silent_for(world, 3600)
+    now = await world.lifecycle.note_presence(OWNER)
+    await world.lifecycle.note_presence(OWNER, now - timedelta(seconds=9))  # late, as a busy server is
+    assert await world.lifecycle.sweep() == 1
+    again = await Session(world).take()
+    assert again.run.id == claim.run.id
+    await silent_for(world, 3600)
+    await world.lifecycle.note_presence(OWNER, now - timedelta(seconds=3600))
+    assert await world.lifecycle.sweep() == 0
+    await Session(world).renew(again)
+    assert (await world.run(claim.run.id)).status is RunStatus.RUNNING
+
+
+async def test_a_sweep_of_a_server_that_lost_its_own_lease_in_its_sleep_takes_nobodys_run(
+    world: World,
+) -> None:
+    claim = await Session(world).begin()
+    await silent_for(world, 3600)
+    await world.store.write(
+        lambda tx: tx.change(Table.LEASES, {}, {"lease_until": tx.now() - timedelta(seconds=1)})
+    )
+    await world.lifecycle.sweep()
+    assert (await world.run(claim.run.id)).status is RunStatus.RUNNING
 
 
 async def test_one_server_of_several_that_starts_anew_gives_nobody_more_time(world: World) -> None:
@@ -774,6 +802,48 @@ async def test_what_a_stopping_run_still_tells_is_kept_and_it_asks_nothing_more(
         ("assistant", "calling"),
         ("tool", "it did happen"),
         ("assistant", "I was"),
+    ]
+    await check_invariants(world)
+
+
+async def test_while_a_run_stops_nothing_whole_and_nothing_new_is_taken_and_the_answer_tells_of_the_stop(
+    world: World,
+) -> None:
+    session = Session(world)
+    claim = await session.begin()
+    before = said("before the stop", "c1", id="m1")
+    await session.messages(claim, before)
+    running: Json = {"id": "s1", "kind": "tool", "name": "t", "status": "running"}
+    await session.steps(claim, running)
+    await world.cancel(claim.run.id)
+    begun = {**running, "id": "s2"}
+    for late in (
+        session.messages(claim, said("a whole answer")),
+        session.messages(claim, said("calling again", "c2")),
+        session.messages(claim, result("c1", "happened"), said("and on")),
+        session.steps(claim, {**running, "status": "done"}, begun),
+    ):
+        with pytest.raises(InvalidTransition) as refused:
+            await late
+        assert refused.value.current["run"]["stop"]["cause"] == "cancel_requested"
+    assert await words(world, claim.run.conversation_id) == [
+        ("user", "hello"),
+        ("assistant", "before the stop"),
+    ]
+    assert [row["status"] for row in await world.rows(Table.RUN_STEPS)] == ["running"], "nothing of a call"
+    assert (await session.messages(claim, before))[0]["id"] == "m1", "a repeat brings nothing new"
+    await session.steps(claim, running)
+    await session.steps(claim, {**running, "status": "failed"}, {**begun, "status": "unknown"})
+    with pytest.raises(InvalidTransition):
+        await session.steps(claim, running)
+    await session.messages(claim, result("c1", "happened"))
+    await session.end(claim, "completed", answer="done before I heard")
+    run = await world.run(claim.run.id)
+    assert run.stop is not None
+    assert (run.status, run.stop.outcome) == (RunStatus.CANCELLED, "after_work_done")
+    assert (await words(world, claim.run.conversation_id))[2:] == [
+        ("tool", "happened"),
+        ("assistant", "done before I heard"),
     ]
     await check_invariants(world)
 

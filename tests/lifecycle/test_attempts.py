@@ -11,7 +11,7 @@ from dromos.domain.errors import AlreadyEnded, InvalidTransition, LeaseLost
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Fence
 from dromos.domain.statuses import RunStatus
-from dromos.lifecycle.contract import RunOptions
+from dromos.lifecycle.contract import Claimed, RunOptions
 from dromos.ports.agent import Drained, Failed, Finished, InputMessage, Outcome, Parked, TryLater
 from dromos.ports.live import DocumentSnapshot
 from dromos.ports.store import Table
@@ -66,6 +66,25 @@ async def test_the_claim_can_make_the_input_in_its_own_transaction(world: World)
     assert [one["content"] for one in claimed.input] == ["question"]
     (stored,) = await world.rows(Table.RUN_INPUTS)
     assert stored["input"] == claimed.input
+
+
+async def test_only_the_first_claim_of_the_first_run_begins_a_conversation(world: World) -> None:
+    async def claims() -> Claimed:
+        (claimed,) = await world.lifecycle.claim(OWNER, None, 1, {"assistant": compose})
+        return claimed
+
+    posted = await world.post("one")
+    assert (await claims()).begins
+    await world.lose()
+    taken_over = await claims()
+    assert (taken_over.run.attempt, taken_over.begins) == (2, False)
+    await world.lifecycle.end_attempt(taken_over.fence, Failed(ErrorCode.MODEL_AUTH, "key"), None)
+    await world.resume(posted.conversation["id"], pending=False)
+    again = await claims()
+    assert (again.run.retry_of, again.begins) == (taken_over.run.id, False)
+    await world.lifecycle.end_attempt(again.fence, Finished(), None)
+    await world.post("two", posted.conversation["id"])
+    assert not (await claims()).begins
 
 
 async def test_an_agent_that_cannot_make_its_input_holds_up_nobody_elses_run(world: World) -> None:

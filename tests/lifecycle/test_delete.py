@@ -62,6 +62,11 @@ def _engine_rows(tx: Tx, conversation_id: str, run_id: str) -> None:
         Table.MESSAGE_REVISIONS,
         {**revision, "content": "secret draft", "author_id": USER, "created_at": tx.now()},
     )
+    call = {"key": f"{run_id} key", "conversation_id": conversation_id, "run_id": run_id, "tool": "secret"}
+    call |= {"tool_call_id": "c2", "replay": "unsafe", "arguments": {"secret": 1}, "arguments_sha256": "x"}
+    tx.put(Table.TOOL_CALLS, {**call, "status": "intent", "epoch": 1, "tries": 1, "begun_at": tx.now()})
+    grant = {"id": f"{run_id} grant", "user_id": USER, "conversation_id": conversation_id, "tool": "secret"}
+    tx.put(Table.TOOL_GRANTS, {**grant, "request_id": "r", "created_at": tx.now()})
     write = {"checkpoint_id": "1", "task_id": "t", "idx": 0, "channel": "x", "run_id": run_id}
     tx.put(Table.WRITES, {**thread, **write})
     step = {"run_id": run_id, "id": "s", "conversation_id": conversation_id, "num": 1, "attempt": 1}

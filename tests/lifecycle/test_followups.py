@@ -197,6 +197,18 @@ async def test_an_edit_names_the_version_it_saw(world: World) -> None:
         await world.lifecycle.change_followup(USER, row["id"], 3, content="too late")
 
 
+async def test_a_change_that_changes_nothing_tells_nobody_of_one(world: World) -> None:
+    claimed = await world.begin_run("one")
+    await world.post("two", claimed.run.conversation_id)
+    row = await followup(world, "two")
+    moved = await world.lifecycle.change_followup(USER, row["id"], row["version"], position=0)
+    told = len(await world.rows(Table.EVENTS))
+    for position in (None, 0):
+        same = await world.lifecycle.change_followup(USER, row["id"], moved["version"], position=position)
+        assert same["version"] == moved["version"]
+    assert len(await world.rows(Table.EVENTS)) == told
+
+
 async def test_every_text_that_a_waiting_message_had_is_kept(world: World) -> None:
     claimed = await world.begin_run("one")
     posted = await world.post("two", claimed.run.conversation_id)
@@ -357,7 +369,7 @@ async def test_a_stop_pressed_meanwhile_holds_the_superseding_message_too(world:
 
 
 async def taken(world: World, fence: Fence) -> list[str]:
-    return [one.content for one in await world.lifecycle.steering(fence).take()]
+    return [one.content for one in await world.lifecycle.steering(fence).write(lambda tx, run, take: take())]
 
 
 async def test_a_message_that_steers_is_read_by_the_live_run_once_and_stands_in_its_history(
@@ -519,7 +531,7 @@ class Sent:
 
 
 @pytest.mark.slow(90)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     modes=st.lists(
         st.tuples(
@@ -561,7 +573,7 @@ async def test_around_a_runs_end_each_accepted_message_is_consumed_once(
     async def owner() -> None:
         steering = world.lifecycle.steering(claimed.fence)
         for _ in range(yields):
-            await steering.take()
+            await steering.write(lambda tx, run, take: take())
         outcome: Outcome = Failed(ErrorCode.AGENT_FAILURE, "x") if fails else Finished()
         await world.lifecycle.end_attempt(claimed.fence, outcome, None)
 
@@ -597,7 +609,7 @@ async def test_around_a_runs_end_each_accepted_message_is_consumed_once(
 
 
 @pytest.mark.slow(60)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=st.integers(0, 3), beside=st.integers(1, 5), yields=st.integers(0, 4), fails=st.booleans())
 async def test_around_a_runs_end_each_accepted_message_runs_once_and_in_order(
     world: World, before: int, beside: int, yields: int, fails: bool

@@ -12,7 +12,9 @@ from dromos.domain.reasons import Reason
 from dromos.domain.statuses import Recovery, RunStatus
 from dromos.lifecycle import reap
 from dromos.lifecycle.contract import Policy, RunOptions
+from dromos.lifecycle.documents import standing
 from dromos.ports.agent import Drained, Finished, Parked
+from dromos.ports.probe import Point
 from dromos.ports.store import Store, Table
 from tests.lifecycle.world import OWNER, USER, Engine, World, check_invariants
 
@@ -151,7 +153,7 @@ async def test_of_two_sweeps_with_the_same_stale_list_the_later_one_does_nothing
     taken = await other.claim("b")
     done = await other.lifecycle.end_attempt(taken.fence, Finished(), None)
 
-    assert not await world.lifecycle._change("reap", lambda change: reap.reap_run(change, stale[0]))
+    assert not await world.lifecycle._change(Point.REAP, lambda change: reap.reap_run(change, stale[0]))
     assert await world.lifecycle.claim(OWNER, None, 5) == []
     assert await world.run(claimed.run.id) == done
     assert done.attempt == 2
@@ -308,3 +310,17 @@ async def test_old_events_leave_as_a_prefix_and_a_cursor_in_it_is_reset(store: S
     assert (page.first, page.events) == (cut + 1, [])
     assert [row["seq"] for row in (await world.lifecycle.events_after(USER, cut, 100)).events] == kept
     assert await world.lifecycle.sweep() == 0
+
+
+async def test_what_a_lost_owner_showed_and_never_saved_is_older_than_what_stands(world: World) -> None:
+    claimed = await world.begin_run("hello")
+    engine = Engine(world, claimed)
+    await world.lifecycle.save_document(claimed.fence, engine.shown("saved"))
+    shown = engine.shown("saved").version + 40
+    await world.lifecycle.retire_owner(OWNER)
+    await world.lifecycle.sweep()
+    run, _, saved = await world.lifecycle.document(USER, claimed.run.id)
+    assert saved is not None
+    version, content = standing(run, saved)
+    assert version == run.document_version > shown
+    assert content["text"]["content"] == "saved"

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dromos.domain.effects import OUTCOME_UNKNOWN
 from dromos.domain.errors import ConversationBusy, NotResumable
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Run
 from dromos.domain.statuses import Recovery, RunStatus, WhenBusy
 from dromos.lifecycle.contract import Policy
-from dromos.lifecycle.repair import OUTCOME_UNKNOWN
 from dromos.ports.agent import Drained, Failed, Finished
 from dromos.ports.store import Store, Table
 from tests.lifecycle.world import Engine, World, check_invariants, compose, empty, open_calls
@@ -409,7 +409,7 @@ class Walk:
 
 
 @pytest.mark.slow(90)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(actions=st.lists(st.sampled_from(ACTIONS), min_size=3, max_size=25), ask=st.booleans())
 async def test_the_history_is_valid_for_the_next_model_call_whatever_happened(
     store: Store, actions: list[str], ask: bool

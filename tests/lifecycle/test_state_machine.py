@@ -339,7 +339,7 @@ class Lives(RuleBasedStateMachine):
         run = self.run(data, *(("running",) if self.has("running") else ()))
         fence = self.fence(run)
         fence = Fence(fence.run_id, fence.epoch - 1) if stale else fence
-        work = self.lifecycle.steering(fence).take()
+        work = self.lifecycle.steering(fence).write(lambda tx, run, take: take())
         if stale or run.status != "running":
             self.refused(work, "lease_lost")
             return

@@ -423,7 +423,8 @@ async def test_a_pens_frames_are_ten_a_second_at_most_and_the_first_comes_at_onc
     number = 0
     while loop.time() - began < 1.5:
         number += 1
-        run.text("m", "🏛x")
+        if number % 50 == 0:  # on a fast machine a document could not hold more
+            run.text("m", "🏛x")
         run.set("/usage/input", number)
         run.set("/line", str(number))
         await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from dromos.ports.store import ReadTx, Table, Tx
 from dromos.store.migrations import check_schema
 from dromos.store.opening import open_store
 from dromos.store.postgres import connections, work
-from dromos.store.postgres.connections import Link, place
+from dromos.store.postgres.connections import Link, is_on_this_machine, place
 from dromos.store.postgres.store import PostgresStore
 from dromos.testing.conformance.rows_of import event, lease, put, user
 from dromos.testing.postgres_server import PostgresServer
@@ -329,3 +329,22 @@ class TestAddresses:
 
     def test_an_address_is_shown_without_its_password(self) -> None:
         assert place("postgresql://ada:secret@db:5433/x?sslmode=require") == "postgresql://ada@db:5433/x"
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("postgresql:///dromos", True),
+        ("postgresql://ada@/dromos?host=/run/postgresql", True),
+        ("postgresql://ada:secret@localhost:5433/dromos", True),
+        ("postgresql://[::1]/dromos", True),
+        ("postgresql://db.example.org/dromos", False),
+        ("postgresql://10.0.0.7/dromos", False),
+        ("postgresql://a.example.org,b.example.org/dromos", False),
+    ],
+)
+def test_whether_the_server_is_on_this_machine_is_told_by_its_address(
+    monkeypatch: pytest.MonkeyPatch, url: str, here: bool
+) -> None:
+    monkeypatch.delenv("PGHOST", raising=False)
+    assert is_on_this_machine(url) is here

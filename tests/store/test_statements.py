@@ -57,6 +57,7 @@ def test_claims_and_sweeps_read_live_runs_only(shell: sqlite3.Connection) -> Non
         statements.claimable(),
         statements.claimable("without"),
         statements.claimable("agents", "user", "own first"),
+        statements.claimable("agents", "user", locked=False),
     )
     for statement in (*claims, statements.orphans()):
         assert "ix_runs_live" in _plan(shell, statement)
@@ -81,5 +82,6 @@ def test_only_postgres_locks_rows() -> None:
     shape, _ = split(Table.USERS, {"id": "ada"})
     assert "FOR UPDATE" in Statements(POSTGRES).select(Table.USERS, shape, locked=True).sql
     assert "SKIP LOCKED" in Statements(POSTGRES).claimable("agents").sql
+    assert "FOR UPDATE" not in Statements(POSTGRES).claimable("agents", locked=False).sql
     assert "FOR UPDATE" not in Statements(SQLITE).select(Table.USERS, shape, locked=True).sql
     assert "SKIP LOCKED" not in Statements(SQLITE).claimable("agents").sql

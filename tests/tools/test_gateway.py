@@ -36,6 +36,9 @@ class OneTool:
     async def specs(self) -> Sequence[ToolSpec]:
         return [ToolSpec(self._tool, "", {"type": "object"}, self._owner)]
 
+    async def find(self, name: str) -> ToolSpec | None:
+        return next((spec for spec in await self.specs() if spec.name == name), None)
+
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return ToolOutcome(f"{self._owner} answers {name}")
 
@@ -53,6 +56,10 @@ async def test_each_call_goes_to_the_toolbox_that_listed_the_tool(
         gateway = ToolGateway(LocalToolbox(FixedClock()), mcp)
         names = {spec.name for spec in await gateway.specs()}
         assert {"current_time", "ct__count"} <= names
+        for name in ("current_time", "ct__count"):
+            found = await gateway.find(name)
+            assert found is not None and found.name == name
+        assert await gateway.find("ct__nothing") is None and await gateway.find("nowhere") is None
         assert (await gateway.call("current_time", {}, context())).text.startswith("2026-07-01T12:00:00")
         assert (await gateway.call("ct__count", {"label": "a"}, context())).text == "counted a"
         assert len(effects.counted()) == 1

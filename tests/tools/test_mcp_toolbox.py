@@ -18,8 +18,9 @@ from mcp_types import JSONRPCNotification
 from dromos.ports.tool import ToolOutcome, ToolProgress
 from dromos.testing.waiting import eventually, within
 from dromos.tools.mcp.configuration import HttpServer, ServerEntry, StdioServer
+from dromos.tools.mcp.connection import Connection
 from dromos.tools.mcp.stdio import stdio_transport
-from tests.tools.conftest import QUICK, Effects, HttpTools, context, toolbox
+from tests.tools.conftest import QUICK, Effects, HttpTools, children_of, context, runs, toolbox
 
 MISSING = StdioServer("gone", "/no/such/command")
 
@@ -193,9 +194,9 @@ async def test_the_death_of_an_idle_stdio_server_is_noticed_before_the_next_call
     stdio: StdioServer, effects: Effects
 ) -> None:
     async with toolbox(stdio) as tools:
-        others = _children_of(os.getpid())  # other tests' servers
+        others = children_of(os.getpid())  # other tests' servers
         await tools.call("ct__count", {"label": "before"}, context())
-        (pid,) = set(_children_of(os.getpid())) - set(others)
+        (pid,) = set(children_of(os.getpid())) - set(others)
         os.kill(pid, signal.SIGKILL)
 
         async def noticed() -> bool:
@@ -344,7 +345,7 @@ async def test_closing_ends_the_whole_group_of_a_server_that_exits_politely(
     async with toolbox(stdio) as tools:
         child = int((await tools.call("ct__spawn", {}, context())).text)
         await eventually(effects.beside("spawn").exists, what="the child's first line")
-    await eventually(lambda: not _runs(child), seconds=2, what="the child's end")
+    await eventually(lambda: not runs(child), seconds=2, what="the child's end")
 
 
 STUBBORN = """
@@ -364,7 +365,7 @@ async def test_a_server_that_ignores_sigterm_is_killed_with_its_children(tmp_pat
         await tools.specs()
         await eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2, what="its pids")
     started = [int(pid) for pid in pids.read_text().split()]
-    await eventually(lambda: not any(map(_runs, started)), seconds=2, what="their end")
+    await eventually(lambda: not any(map(runs, started)), seconds=2, what="their end")
 
 
 BROKEN_CHARACTERS = r"""
@@ -406,20 +407,51 @@ async def test_a_closed_toolbox_answers_with_errors_and_starts_nothing(stdio: St
     assert "it was closed" in outcome.text
 
 
-def _children_of(parent: int) -> list[int]:
-    """Ids of the running child processes."""
-    pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
-    return [pid for pid in pids if _stat(pid)[1] == parent and _runs(pid)]
+async def test_a_server_that_breaks_while_it_lists_its_tools_fails_nobody(
+    stdio: StdioServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(connection: Connection) -> None:
+        raise ValueError("this is no list of tools")
+
+    async with toolbox(stdio) as tools:
+        name = f"{stdio.name}__gate"
+        assert await tools.find(name) is not None
+        monkeypatch.setattr(Connection, "relist", broken)
+        assert await tools.find(name) is None
+        monkeypatch.undo()
+        assert await tools.find(name) is not None
 
 
-def _runs(pid: int) -> bool:
-    return _stat(pid)[0] not in ("", "Z")
+PASSES_ON = """
+import sys
+from pathlib import Path
+
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.exceptions import MCPError
+
+server = MCPServer("gateway")
 
 
-def _stat(pid: int) -> tuple[str, int]:
-    """State and parent of a process; an empty state if there is none."""
-    try:
-        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return "", 0
-    return state, int(parent)
+@server.tool()
+async def send(code: int, text: str) -> str:
+    with Path(sys.argv[1]).open("a") as sent:
+        sent.write(text + "\\n")
+    raise MCPError(code, text)
+
+
+server.run()
+"""
+
+
+@pytest.mark.parametrize(("code", "text"), [(-32600, "Session terminated"), (-32020, "x"), (-32000, "y")])
+async def test_an_error_that_a_tools_own_work_met_is_no_leave_to_call_it_again(
+    tmp_path: Path, code: int, text: str
+) -> None:
+    """Over HTTP these words are the transport's: the call was not looked at. Elsewhere anybody can say them."""
+    (tmp_path / "gateway.py").write_text(PASSES_ON)
+    sent = tmp_path / "sent"
+    server = StdioServer("gw", sys.executable, (str(tmp_path / "gateway.py"), str(sent)))
+    async with toolbox(server) as tools:
+        outcome = await tools.call("gw__send", {"code": code, "text": text}, context())
+    assert outcome.is_error and "effect is not known" in outcome.text
+    assert sent.read_text() == f"{text}\n"

@@ -208,3 +208,43 @@ def test_what_was_not_seen_before_an_update_still_calls_after_it(
     with _connection(address) as connection:
         rows = connection.execute(sa.text("SELECT id, unseen_seq FROM conversations")).all()
     assert {row[0]: row[1] for row in rows} == {"new": 4, "later": 7, "seen": 0, "silent": 0}
+
+
+def test_runs_that_adapters_have_during_an_update_are_watched_from_their_last_patch(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "HEAD", "0003")
+    migrate(address)
+    monkeypatch.undo()
+    then, columns = "2026-11-29T13:46:04.123456Z", metadata.tables["runs"].columns
+    with _connection(address) as connection:
+        # (run, status, kind of its owner, its epoch, the document's)
+        for name, status, kind, epoch, of in (
+            ("working", "running", "adapter", 3, 3),
+            ("taken over", "running", "adapter", 5, 3),
+            ("stopping", "cancelling", "adapter", 3, 3),
+            ("own", "running", "worker", 3, 3),
+        ):
+            needed = {
+                column.name: "{}" if column.name in ("backend_policy", "tries", "usage") else name
+                for column in columns
+                if not column.nullable
+            }
+            needed |= dict.fromkeys(("attempt", "crashes", "version", "steps", "document_version"), 1)
+            run = {**needed, "status": status, "owner_kind": kind, "epoch": epoch, "created_at": then}
+            document = {"run_id": name, "conversation_id": name, "epoch": of, "version": 1}
+            document |= {"content": "{}", "saved_at": then}
+            for table, row in (("runs", run), ("run_documents", document)):
+                named = ", ".join(row)
+                values = ", ".join(f":{column}" for column in row)
+                connection.execute(sa.text(f"INSERT INTO {table} ({named}) VALUES ({values})"), row)
+        connection.commit()
+    assert migrate(address) == Migrated("0003", HEAD)
+    with _connection(address) as connection:
+        rows = connection.execute(sa.text("SELECT id, quiet_since FROM runs")).all()
+    assert {row[0]: row[1] for row in rows} == {
+        "working": then,
+        "taken over": None,
+        "stopping": None,
+        "own": None,
+    }

@@ -27,6 +27,12 @@ from tests.web.tab import Tab
 Open = Callable[..., Awaitable[Tab]]
 
 
+#: A person is asked before `t__sleep` is called; for the others of the counting tools nobody is.
+ASKING = '[tools."t__sleep"]\npolicy = "ask"\n'
+#: How long a stop waits for a call that must not be cut.
+SHORT_STOP = "[worker]\nstop_deadline_s = 4\n"
+
+
 class Reachable(Protocol):
     """A server, or what stands before it."""
 
@@ -55,7 +61,7 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_server(built: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServeProcess]:
     """A server all tests may use that do it no harm."""
-    async with with_tools(tmp_path_factory.mktemp("served")) as server:
+    async with with_tools(tmp_path_factory.mktemp("served"), ASKING) as server:
         await _warm(server)
         yield server
 
@@ -64,7 +70,7 @@ async def shared_server(built: Path, tmp_path_factory: pytest.TempPathFactory) -
 async def _second_server(
     built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServeProcess]:
-    async with with_tools(tmp_path_factory.mktemp("own")) as server:
+    async with with_tools(tmp_path_factory.mktemp("own"), ASKING + SHORT_STOP) as server:
         await _warm(server)
         yield server
 

@@ -97,6 +97,7 @@ def asked_by(page: Page) -> list[str]:
     return asked
 
 
+@pytest.mark.full
 @pytest.mark.slow(90)
 async def test_laptop_and_phone_show_the_same_version_through_a_kill_in_mid_answer_and_keep_their_drafts(
     server: ServeProcess, open_tab: Open
@@ -121,7 +122,6 @@ async def test_laptop_and_phone_show_the_same_version_through_a_kill_in_mid_answ
     await expect(phone.composer).to_have_value("typed on the way")
 
 
-@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.case("P88")
 async def test_a_stream_that_falls_silent_without_an_end_is_noticed_and_nothing_is_lost_or_doubled(
@@ -145,7 +145,6 @@ async def test_a_stream_that_falls_silent_without_an_end_is_noticed_and_nothing_
         await tab.close()
 
 
-@pytest.mark.full
 @pytest.mark.slow(90)
 @pytest.mark.case("P90")
 async def test_after_missing_the_last_frames_the_page_shows_the_servers_document_and_not_what_streamed_before(

@@ -44,11 +44,11 @@ async def long_conversation(shared_server: ServeProcess) -> str:
 
 
 async def scroll_back_to_the_first(tab: Tab) -> None:
-    """Scrolls up as a person does until there is nothing older."""
+    """Scrolls up as a person does until there is nothing older, and nothing above."""
     first = said(tab, 0)
     older = tab.page.get_by_role("button", name="Show earlier messages")
     await tab.page.mouse.move(700, 400)
-    while await older.count() or not await first.count():
+    while await older.count() or not await first.count() or await tab.page.evaluate("scrollY > 0"):
         await tab.page.mouse.wheel(0, -4_000)
         await tab.page.evaluate("new Promise(requestAnimationFrame)")
 

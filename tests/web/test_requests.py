@@ -13,8 +13,9 @@ from playwright.async_api import Locator, Route, expect
 from dromos.testing.processes import ServeProcess
 from tests.web.conftest import Open
 from tests.web.looks import faults
+from tests.web.lossy import LossyProxy
 from tests.web.puppet import Puppet, Stage
-from tests.web.tab import Tab
+from tests.web.tab import WAIT_MS, Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -118,6 +119,29 @@ async def test_an_approval_shows_all_arguments_and_runs_exactly_what_is_shown(
         }
     ]
     assert [one["decision"] for one in await decisions(stage)] == ["approve"]
+
+
+async def test_the_second_click_of_a_double_click_decides_nothing_that_moved_under_it(
+    shared_server: ServeProcess, stage: Stage, open_tab: Open
+) -> None:
+    pay: Json = {"kind": "approval", "prompt": "Pay?", "tool": "pay", "arguments": {"n": 1}}
+    puppet = await asked(stage, pay, {**pay, "arguments": {"n": 2}})
+    tab = await open_tab(shared_server, f"/c/{puppet.conversation}")
+    approve = cards(tab).first.get_by_role("button", name="Approve", exact=True)
+    place = await approve.bounding_box()
+    assert place is not None
+    x, y = place["x"] + 20, place["y"] + 10
+    await tab.page.mouse.click(x, y)
+    await expect(cards(tab)).to_have_count(1)
+    moved = await approve.bounding_box()
+    assert moved is not None and moved["y"] == pytest.approx(place["y"], abs=8)  # it lies under the pointer
+    await tab.page.mouse.down(click_count=2)
+    await tab.page.mouse.up(click_count=2)
+    await expect(tab.box.locator(".what")).to_have_text("approve pay")
+    await expect(approve).to_be_enabled()
+    await tab.page.mouse.click(x, y)
+    await expect(cards(tab)).to_have_count(0)
+    assert [one["decision"] for one in await decisions(stage)] == ["approve", "approve"]
 
 
 async def test_a_denial_carries_its_reason_to_the_agent(
@@ -229,13 +253,53 @@ async def test_whoever_is_second_is_told_who_decided_what_and_when(
 
     await tab.page.route("**/v1/requests/*/decision", let_the_other_be_first)
     await cards(tab).get_by_role("button", name="Approve", exact=True).click()
-    await expect(cards(tab).get_by_role("status").first).to_have_text(
-        re.compile(r"Denied by \w+ at \d\d:\d\d · “too early”")
-    )
-    await expect(cards(tab).get_by_role("button", name="Approve", exact=True)).to_have_count(0)
-    await cards(tab).get_by_role("button", name="Close").click()
     await expect(cards(tab)).to_have_count(0)
+    told = tab.box.locator("[data-settled]")
+    await expect(told).to_contain_text(re.compile(r"Denied by \w+ at \d\d:\d\d · “too early”"))
+    await told.get_by_role("button", name="Close").click()
+    await expect(told).to_have_count(0)
     assert [one["decision"] for one in await decisions(stage)] == ["deny"]
+
+
+async def test_a_card_that_was_closed_while_the_device_was_away_is_gone_when_it_is_back(
+    shared_server: ServeProcess, stage: Stage, open_tab: Open
+) -> None:
+    pay = {"kind": "approval", "prompt": "Pay?", "tool": "pay", "arguments": {"n": 1}}
+    puppet = await asked(stage, pay)
+    async with LossyProxy(shared_server.port) as proxy:
+        away = await open_tab(proxy, f"/c/{puppet.conversation}")
+        away.may_lose_server = away.may_be_refused = True
+        here = await open_tab(shared_server, f"/c/{puppet.conversation}")
+        lost = away.page.get_by_text("The server does not answer")
+        told = away.box.locator("[data-settled]")
+
+        await expect(cards(away)).to_have_count(1)
+        proxy.cut()
+        await expect(lost).to_be_visible(timeout=WAIT_MS)
+        await cards(here).get_by_role("button", name="Approve", exact=True).click()
+        await expect(cards(here)).to_have_count(0)
+        proxy.restore()
+        await expect(cards(away)).to_have_count(0, timeout=WAIT_MS)
+        await expect(told).to_contain_text(re.compile(r"Approved by \w+ at \d\d:\d\d"))
+        await told.get_by_role("button", name="Close").click()
+
+        await (await stage.claim()).ask(pay)
+        await expect(cards(away)).to_have_count(1)
+
+        async def let_the_stop_be_first(route: Route) -> None:
+            await here.box.get_by_role("button", name="Stop", exact=True).click()
+            await here.ended("cancelled")
+            await route.continue_()
+
+        await away.page.route("**/v1/requests/*/decision", let_the_stop_be_first)
+        await cards(away).get_by_role("button", name="Approve", exact=True).click()
+        await expect(told).to_contain_text("Withdrawn")
+        for each in (away, here):
+            await expect(cards(each)).to_have_count(0)
+            await each.page.reload()
+            await each.ended("cancelled")
+            await expect(each.box.locator("section.card, [data-settled]")).to_have_count(0)
+        await away.close()
 
 
 @pytest.mark.case("P143")
@@ -268,6 +332,7 @@ async def test_what_needs_a_person_is_shown_and_decided_on_the_first_screen_and_
     await expect(approve).to_be_in_viewport()
 
     await tab.page.goto(tab.base)
+    await expect(list.locator("section.card")).to_have_count(1)
     await tab.composer.blur()
     await tab.page.keyboard.press("a")
     await expect(list.get_by_role("button", name="Approve", exact=True)).to_be_focused()

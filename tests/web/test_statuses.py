@@ -183,7 +183,7 @@ async def test_every_status_is_told_apart_by_glyph_and_word_in_every_scheme_and_
         await expect(body).to_contain_text("reader done · 4 quotes agree")
         await expect(body).to_contain_text("1 of 2 tasks")
         await expect(body.locator("[data-followup=waiting]")).to_have_count(2)
-        await expect(body.locator("[data-followup=waiting]").first).to_contain_text("next step")
+        await expect(body.locator("[data-followup=waiting] small")).to_have_text(["next step", "next run"])
         await expect(tab.box.locator(".foot")).to_contain_text("1 model retry (rate limited)")
         if name.endswith("1280"):
             await expect(tab.box.locator(".line")).to_contain_text("ctx 42 %")
@@ -208,11 +208,14 @@ async def test_every_status_is_told_apart_by_glyph_and_word_in_every_scheme_and_
     )
     await all.sees("running", "●", "Retrying", "tries again in .* · attempt 2 of 5")
 
-    await puppet.show(retries={"count": 2, "last": None})
+    call = {"kind": "tool", "name": "tasks__create_task", "since": ago(4)}
+    await puppet.show(retries={"count": 2, "last": None}, current=call)
     await puppet.ask(APPROVAL, QUESTION)
     await all.sees("waiting_input", "▲", "Needs you", "^approve tasks__create_task · 1 more$")
     for tab in all.tabs.values():
         await expect(tab.box.locator("section.card")).to_have_count(2)
+        await expect(tab.box.locator("dl.body > dt").get_by_text("Plan")).to_have_count(1)
+        await expect(tab.box.locator("dl.body > dt").get_by_text("Now")).to_have_count(0)
     tab = next(iter(all.tabs.values()))
     await tab.box.get_by_role("button", name="release", exact=True).click()
     await expect(tab.box.locator("section.card")).to_have_count(1)

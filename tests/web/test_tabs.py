@@ -144,7 +144,6 @@ async def test_hidden_tabs_follow_over_the_shared_stream_and_read_when_they_are_
     await expect(missed).to_have_attribute("data-version", wanted)
 
 
-@pytest.mark.full
 @pytest.mark.slow(60)
 @pytest.mark.case("P99")
 async def test_a_reload_in_mid_answer_shows_all_of_it_so_far_and_keeps_draft_and_choices(

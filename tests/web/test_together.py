@@ -18,7 +18,7 @@ from dromos.client.adapter import Answer, serve
 from dromos.testing.processes import ServeProcess
 from dromos.testing.waiting import eventually, within
 from tests.cli.test_terminal import Terminal, terminal
-from tests.faults.driver import open_gate, tools
+from tests.faults.driver import TRUST, open_gate, tools
 from tests.web.conftest import Open
 from tests.web.tab import Tab
 from tests.web.test_devices import PHONE, same_version
@@ -64,16 +64,15 @@ async def house(built: Path, tmp_path: Path) -> AsyncIterator[ServeProcess]:
     """A server with three kinds of agents."""
     (tmp_path / "filer.py").write_text(COMMAND)
     (tmp_path / "dromos.toml").write_text(
-        "[agents.elsewhere]\nremote = true\n"
+        "[adapters]\ngrace_s = 120\n[agents.elsewhere]\nremote = true\n"
         f'[agents.command]\ncommand = ["{sys.executable}", "filer.py"]\nrecovery = "auto"\n'
         'resume_arguments = ["--resume", "{session}"]\n'
     )
     tools(tmp_path)
-    async with ServeProcess(tmp_path / "data", cwd=tmp_path) as server:
+    async with ServeProcess(tmp_path / "data", cwd=tmp_path, env=TRUST) as server:
         yield server
 
 
-@pytest.mark.full
 @pytest.mark.slow(240)
 async def test_all_devices_show_the_same_of_all_kinds_of_agents_through_a_kill(
     house: ServeProcess, open_tab: Open, tmp_path: Path

@@ -24,6 +24,8 @@ from dromos.ports.wakeup import user_topic
 from dromos.store.opening import open_store
 from dromos.store.sql_store import SqlStore
 from dromos.testing.waiting import within
+from dromos.tools.gate import Gate
+from dromos.tools.rules import ToolRules
 from dromos.worker import Worker
 from dromos.worker.service import WorkerOptions
 
@@ -104,6 +106,7 @@ class Stage:
             self.live,
             self.wakeup,
             Troupe(puppet),
+            Gate(ToolRules()),
             self.clock,
             self.ids,
             WorkerOptions(**{"stop_deadline": 2.0, "drain": 2.0, **options}),

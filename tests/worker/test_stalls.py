@@ -9,13 +9,14 @@ import pytest
 
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Run
+from dromos.domain.stalls import StallLimits, StallPolicy
 from dromos.domain.statuses import RunStatus
 from dromos.live import LiveHub
 from dromos.ports.agent import Attempt, Finished, Outcome
 from dromos.ports.live import LiveSubscription
 from dromos.ports.store import Table, Tx
 from dromos.testing.waiting import within
-from dromos.worker.stall import ActivePen, StallLimits, StallPolicy, watch_for_stall
+from dromos.worker.stall import ActivePen, watch_for_stall
 from tests.worker.conftest import USER, Clock, Stage
 
 MODEL = {"kind": "model", "name": "scripted"}

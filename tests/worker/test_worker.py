@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -236,6 +237,28 @@ async def test_a_worker_whose_store_is_away_when_it_takes_a_new_incarnation_trie
     assert worker.owner_id not in ("", first)
 
 
+async def test_a_worker_measures_how_late_it_looks_by_the_database_s_clock(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was frozen or asleep heard no adapter: it says so before it judges any."""
+    monkeypatch.setattr("dromos.worker.service.SWEEP_SECONDS", 0.05)
+    told: list[tuple[datetime | None, datetime]] = []
+    note, swept = stage.lifecycle.note_presence, asyncio.Event()
+
+    async def heard(owner_id: str, due: datetime | None = None) -> datetime:
+        told.append((due, await note(owner_id, due)))
+        if len(told) == 3:
+            swept.set()
+        return told[-1][1]
+
+    monkeypatch.setattr(stage.lifecycle, "note_presence", heard)
+    await stage.worker(finish)
+    await within(10, swept.wait(), "its start and a sweep")
+    (start, at), (before, _), (behind, _) = told[:3]
+    assert (start, behind) == (None, None)
+    assert before == at + timedelta(seconds=0.05)
+
+
 async def test_an_engine_that_learns_of_the_lost_lease_by_itself_is_no_fault_in_the_log(stage: Stage) -> None:
     faults: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context["message"]))
@@ -288,7 +311,7 @@ async def test_a_write_refused_by_a_stop_ends_the_run_at_once_even_without_a_wak
     _, run_id, _ = await stage.post("hello")
     await within(5, puppet.began.wait())
     deaf = stage.wakeup.notify
-    stage.wakeup.notify = lambda topic: None if topic.startswith("run:") else deaf(topic)  # type: ignore[method-assign]
+    stage.wakeup.notify = lambda topic, news=(): None if topic.startswith("run:") else deaf(topic)  # type: ignore[method-assign]
     await stage.lifecycle.request_cancel(USER, run_id)
     stopped.set()
     assert (await stage.end(run_id)).status is RunStatus.CANCELLED
@@ -300,7 +323,7 @@ async def test_a_stop_whose_wake_up_was_lost_is_seen_by_the_next_sweep(stage: St
     _, run_id, _ = await stage.post("hello")
     await within(5, puppet.began.wait())
     deaf = stage.wakeup.notify
-    stage.wakeup.notify = lambda topic: None if topic.startswith("run:") else deaf(topic)  # type: ignore[method-assign]
+    stage.wakeup.notify = lambda topic, news=(): None if topic.startswith("run:") else deaf(topic)  # type: ignore[method-assign]
     await stage.lifecycle.request_cancel(USER, run_id)
     run = await stage.end(run_id)
     assert run.status is RunStatus.CANCELLED and run.stop is not None

@@ -22,11 +22,19 @@ class Page extends Actions {
   taken: [string, Took][] = [];
   read = 0;
   left: string[] = [];
+  late: Request[] = [];
+  leave: string[] = [];
   protected take(conversation: string, answer: Took): void {
     this.taken.push([conversation, answer]);
   }
   protected again(): void {
     this.read += 1;
+  }
+  protected overtaken(request: Request): void {
+    this.late.push(request);
+  }
+  protected allowed(conversation: string): void {
+    this.leave.push(conversation);
   }
   protected gone(conversation: string): Promise<void> {
     this.left.push(conversation);
@@ -109,7 +117,17 @@ describe("a decision", () => {
     last().answer(409, { code: "already_decided", detail: "Bert denied it.", request: theirs });
     expect(await decided).toEqual({ request: theirs, problem: "Bert denied it." });
     expect(page.taken).toEqual([["c", { request: theirs }]]);
-    expect(page.read).toBe(1);
+    expect([page.read, page.late]).toEqual([1, [theirs]]);
+  });
+
+  it("with leave for good says so once it was given", async () => {
+    const page = new Page();
+    const decided = page.decide(request, { decision: "approve", grant: "call" });
+    expect(last().body).toMatchObject({ decision: "approve", grant: "call" });
+    expect(page.leave).toEqual([]);
+    last().answer(200, { request: { ...request, status: "decided" }, run });
+    await decided;
+    expect([page.leave, page.late]).toEqual([["c"], []]);
   });
 
   it("with a wrong answer says each fault at its place and leaves the request open", async () => {

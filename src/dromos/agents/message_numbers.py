@@ -28,4 +28,4 @@ class Numbers:
     def save(self, **values: Any) -> None:
         """Store where the numbers stand, with other columns, if any was taken."""
         if self._next is not None:
-            self._tx.change(Table.CONVERSATIONS, self._where, {"next_num": self._next, **values})
+            self._tx.set(Table.CONVERSATIONS, self._where, {"next_num": self._next, **values})

@@ -69,6 +69,7 @@ class AgentsConfig:
     policies: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
     models: Mapping[str, ModelConfig] = field(default_factory=dict)  # by pattern
     environ: Mapping[str, str] = field(default_factory=dict)
+    ask_person: bool = True
 
 
 class AgentRegistry:
@@ -193,6 +194,7 @@ class AgentRegistry:
             self._toolbox,
             self._ids,
             policies=self._config.policies,
+            ask_person=self._config.ask_person,
         )
         return LangGraphAgent(source, self._store, self._clock, self._meter, self._model_facts())
 

@@ -22,7 +22,7 @@ from dromos.api.door import Deps, Door
 from dromos.api.feed import Feeds
 from dromos.api.lab import routes as lab
 from dromos.api.metrics import Counted, HttpMetrics
-from dromos.api.native import about, conversations, documents, overview, questions, runs, stream
+from dromos.api.native import about, conversations, documents, grants, overview, questions, runs, stream
 from dromos.api.silence import tell_of_silent_owners
 from dromos.api.snapshots import Documents
 from dromos.domain.errors import DromosError
@@ -75,6 +75,7 @@ def create_app(deps: Deps) -> FastAPI:
         documents.router,
         overview.router,
         questions.router,
+        grants.router,
         stream.router,
         about.router,
         adapter.router,

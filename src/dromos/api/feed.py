@@ -1,9 +1,10 @@
 """Durable events, once read and once encoded for all streams of a person, and the shared clock of all streams.
 
-A `Tail` follows one person's log: at each wake-up it reads what is new, encodes it, and puts the bytes into the
-inboxes of that person's streams. A stream joins like this: its inbox opens first, which fixes a number `since`;
-it then reads from its own cursor up to `since` by itself. What is behind `since` comes through the inbox, so
-nothing is lost in between, and what comes by both ways is told apart by its number.
+A `Tail` follows one person's log: what this process writes comes with the wake-up, everything else is read then. It
+encodes what is new, and puts the bytes into the inboxes of that person's streams. A stream joins like this: its
+inbox opens first, which fixes a number `since`; it then reads from its own cursor up to `since` by itself. What is
+behind `since` comes through the inbox, so nothing is lost in between, and what comes by both ways is told apart by
+its number.
 
 An inbox is bounded. One that is full is emptied and marked `behind`: its stream reads for itself again. A wake-up is
 a hint: tails also look by themselves every few seconds, as long as somebody listens.
@@ -12,7 +13,7 @@ a hint: tails also look by themselves every few seconds, as long as somebody lis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -111,8 +112,15 @@ class Tail:
         self._hint = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
-    def hint(self) -> None:
-        self._hint.set()
+    def hear(self, news: Sequence[Row]) -> None:
+        """A wake-up, with the events of one commit where they were written in this process."""
+        if news and news[-1]["seq"] <= self.head:
+            return  # read already
+        events = _as_read(news) if news and news[0]["seq"] == self.head + 1 else None
+        if events is None:
+            self._hint.set()
+        else:
+            self._pass_on(events)
 
     async def run(self) -> None:
         while True:
@@ -142,13 +150,26 @@ class Tail:
                     inbox.since, inbox.behind = page.head, True
                     inbox.reader.wake()
                 return
-            for row in page.events:
-                event = Event(row)
-                self.head = event.seq
-                for inbox in self.inboxes:
-                    inbox.put(event)
+            self._pass_on(map(Event, page.events))
             if len(page.events) < PAGE:
                 return
+
+    def _pass_on(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.seq <= self.head:
+                continue  # heard of while it was read
+            self.head = event.seq
+            for inbox in self.inboxes:
+                inbox.put(event)
+
+
+def _as_read(news: Sequence[Row]) -> list[Event] | None:
+    """The events as a reader of the log gets them; None where the store may have cleaned a text: then they are read."""
+    try:
+        events = [Event(row) for row in news]
+    except TypeError:  # a lone surrogate
+        return None
+    return None if any(b"\\u0000" in event.bytes for event in events) else events
 
 
 class Feeds:
@@ -223,8 +244,8 @@ class Feeds:
     def _follow(self, user_id: str, head: int) -> Tail:
         tail = Tail(self.lifecycle, user_id, head, self.reread)
         self._tails[user_id] = tail
-        self._stops[user_id] = self.wakeup.listen(user_topic(user_id), tail.hint)
-        tail.hint()  # what was written between reading the head and listening
+        self._stops[user_id] = self.wakeup.follow(user_topic(user_id), tail.hear)
+        tail.hear(())  # what was written between reading the head and listening
         tail.task = asyncio.create_task(tail.run())
         return tail
 

@@ -141,6 +141,19 @@ class StoreMetrics(Collector):
         )
 
 
+class WakeupMetrics(Collector):
+    """How often the connection that brings word of other processes was lost; what came meanwhile is read from rows."""
+
+    def __init__(self, reconnects: Callable[[], int], registry: CollectorRegistry) -> None:
+        self._reconnects = reconnects
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "dromos_wakeup_reconnects", "Lost connections for wake-ups", self._reconnects()
+        )
+
+
 class Counted:
     """ASGI wrapper: one count for each answer, under the route's template so that ids make no series."""
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from dromos.bootstrap.crashing import make_probe
 from dromos.bootstrap.parts import (
+    make_gate,
     make_registry,
     make_toolbox,
     make_wakeup,
@@ -44,6 +47,7 @@ class System:
     worker: Worker
     agents: AgentRegistry
     closing: asyncio.Event
+    warming: asyncio.Task[None]  # done once everything that runs need is loaded
 
 
 @asynccontextmanager
@@ -57,11 +61,12 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
     from dromos.api.app import create_app
     from dromos.api.auth import single_user
     from dromos.api.door import Deps, Options
-    from dromos.api.metrics import StoreMetrics, WorkMetrics
+    from dromos.api.metrics import StoreMetrics, WakeupMetrics, WorkMetrics
     from dromos.lifecycle import Lifecycle
     from dromos.lifecycle.contract import AgentPolicy, Policy
     from dromos.live import LiveHub
     from dromos.ports.store import In, Table
+    from dromos.ports.tool import ToolAnnotations
     from dromos.store.opening import open_store
     from dromos.web.mount import mount
     from dromos.worker import Worker
@@ -81,7 +86,11 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
         meter = WorkMetrics(registry)
         StoreMetrics(store.statistics.figures, registry)
         wakeup = await make_wakeup(settings, ids, stack)
+        if not alone:
+            WakeupMetrics(lambda: wakeup.reconnects, registry)
         live = LiveHub(wakeup)
+        probe = make_probe(os.environ)
+        gate = make_gate(settings)
         lifecycle = Lifecycle(
             store,
             wakeup,
@@ -104,7 +113,13 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
                 event_retention_days=settings.retention.events_days,
                 waiting_limit=settings.conversations.waiting_limit,
                 adapter_grace=settings.adapters.grace_s,
+                stall=stall_policy(settings),
+                retries=retry_policies(settings),
+                tool_rule=lambda tool, own: gate.rule(tool, "", ToolAnnotations(), own_replay=own),
+                approval_expires=settings.approvals.expires_s,
+                approval_on_timeout=settings.approvals.on_timeout,
             ),
+            probe=probe,
             meter=meter,
         )
         await lifecycle.ensure_user(LOCAL_USER, "You")
@@ -117,6 +132,7 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
             live,
             wakeup,
             agents,
+            gate,
             clock,
             ids,
             WorkerOptions(
@@ -157,7 +173,9 @@ async def assemble(settings: Settings) -> AsyncIterator[System]:
         stack.push_async_callback(_let_go, warming)
         await worker.start()
         stack.push_async_callback(worker.drain)
-        yield System(app, lifecycle, store, worker, agents, closing)
+        yield System(
+            app if probe is None else probe.around(app), lifecycle, store, worker, agents, closing, warming
+        )
         closing.set()
 
 

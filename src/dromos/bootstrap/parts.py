@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dromos.bootstrap.reality import SystemClock, TimeOrderedIds
+from dromos.domain.effects import ReplayClass, ToolPolicy
 from dromos.domain.errors import Unavailable
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
+from dromos.domain.stalls import StallLimits, StallPolicy
 from dromos.domain.statuses import Recovery
 from dromos.settings import Settings
 
 if TYPE_CHECKING:
     from dromos.agents.process import CommandConfig
     from dromos.agents.registry import AgentRegistry
+    from dromos.ports.journal import CallGate
     from dromos.ports.meter import Meter
     from dromos.ports.store import Store
     from dromos.ports.tool import Toolbox
     from dromos.settings.sections import AgentSettings
-    from dromos.worker.stall import StallPolicy
 
 
 async def make_wakeup(settings: Settings, ids: TimeOrderedIds, stack: AsyncExitStack) -> Any:
@@ -51,6 +53,30 @@ def make_toolbox(settings: Settings, clock: SystemClock) -> Toolbox:
     return ToolGateway(local, McpToolbox(read_servers(settings.mcp, os.environ)))
 
 
+def make_gate(settings: Settings) -> CallGate:
+    from dromos.tools.gate import Gate
+    from dromos.tools.local import SOURCE
+    from dromos.tools.rules import Rule, ToolRules
+
+    common = settings.approvals
+    rules = {
+        pattern: Rule(
+            ToolPolicy(rule.policy) if rule.policy is not None else None,
+            ReplayClass(rule.replay) if rule.replay is not None else None,
+        )
+        for pattern, rule in settings.tools.items()
+    }
+    return Gate(
+        ToolRules(
+            ToolPolicy(common.policy),
+            rules,
+            frozenset((*common.trusted_servers, SOURCE)),
+            common.expires_s,
+            common.on_timeout,
+        )
+    )
+
+
 def command_config(name: str, agent: AgentSettings, root: Path) -> CommandConfig:
     from dromos.agents.process import CommandConfig
 
@@ -76,18 +102,17 @@ def recovery_of(agent: AgentSettings) -> Recovery | None:
 
 
 def stall_policy(settings: Settings) -> StallPolicy:
-    from dromos.worker.stall import StallLimits, StallPolicy
-
+    """An agent's `off` means never, for whatever all others have; what it leaves out is as for all."""
     common = settings.stall
     default = StallLimits(common.model_s, common.tool_s, common.policy)
-    own = {
-        name: StallLimits(
-            agent.stall.model_s or default.model,
-            agent.stall.tool_s or default.tool,
-            agent.stall.policy or default.policy,
+    own = {}
+    for name, agent in settings.agents.items():
+        said, stall = agent.stall.model_fields_set, agent.stall
+        own[name] = StallLimits(
+            stall.model_s if "model_s" in said else default.model,
+            stall.tool_s if "tool_s" in said else default.tool,
+            stall.policy or default.policy,
         )
-        for name, agent in settings.agents.items()
-    }
     return StallPolicy(default, own)
 
 
@@ -98,6 +123,13 @@ def retry_policies(settings: Settings) -> Mapping[ErrorCode, RetryPolicy]:
         honours = policies[known].honours_retry_after if known in policies else False
         policies[known] = RetryPolicy(retry.tries, tuple(retry.delays_s) or (0.0,), honours)
     return policies
+
+
+def keep_cancellations(environ: MutableMapping[str, str]) -> None:
+    """LangChain watches each chunk of an OpenAI stream with `asyncio.wait_for`. On Python 3.11 a stop that comes
+    together with a chunk is lost there: a model call of people's own graphs would go on after a stop. That watch is off
+    unless somebody set it; silence is watched by the worker."""
+    environ.setdefault("LANGCHAIN_OPENAI_STREAM_CHUNK_TIMEOUT_S", "0")
 
 
 def make_registry(
@@ -111,6 +143,7 @@ def make_registry(
     from dromos.agents.langgraph.model_facts import ModelConfig
     from dromos.agents.registry import AgentConfig, AgentRegistry, AgentsConfig, merge
 
+    keep_cancellations(os.environ)
     environ = dict(os.environ)
     configured = {
         name: AgentConfig(agent.graph, agent.description, agent.input, agent.output, agent.model)
@@ -145,5 +178,6 @@ def make_registry(
             for pattern, model in settings.models.items()
         },
         environ=environ,
+        ask_person=settings.approvals.ask_person,
     )
     return AgentRegistry(config, store=store, toolbox=toolbox, clock=clock, ids=ids, meter=meter)

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from dromos.bootstrap.assembling import System, assemble
+from dromos.bootstrap.garbage import collect_less, keep_what_is_loaded
 from dromos.domain.errors import Unavailable
 from dromos.settings import Settings
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import uvicorn
 
 
@@ -33,14 +36,27 @@ def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT, then drain. Returns the exit code; raises `Unavailable` with the cure."""
     import uvloop
 
+    from dromos.agents.langgraph.threads import Threads
+
     configure_logging(settings)
+    collect_less()
+    threads = Threads(2 * settings.worker.concurrency)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings))
+        code = runner.run(_serve(settings, threads))
+    if threads.at_work:  # an interpreter waits for its threads, and a function that hangs never returns
+        log.warning(
+            "serve.threads_left", hint="a tool's function did not return; its run is known as it stands"
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, threads: ThreadPoolExecutor) -> int:
     import uvicorn
 
+    asyncio.get_running_loop().set_default_executor(threads)
     listener = _listen(settings)
     try:
         async with assemble(settings) as system:
@@ -56,6 +72,7 @@ async def _serve(settings: Settings) -> int:
                 )
             )
             _end_on_signals(server, system)
+            system.warming.add_done_callback(_keep_what_is_loaded)
             if not ip_address(listener.getsockname()[0]).is_loopback:
                 log.warning(
                     "serve.open", hint="whoever reaches this address can use it: there is no login yet"
@@ -109,6 +126,11 @@ def _end_on_signals(server: uvicorn.Server, system: System) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
+
+
+def _keep_what_is_loaded(warming: asyncio.Task[None]) -> None:
+    if not warming.cancelled():
+        keep_what_is_loaded()
 
 
 def _readable(host: str) -> str:

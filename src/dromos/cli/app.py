@@ -30,10 +30,17 @@ requests = typer.Typer(
     help="See what waits for you on a running server, and decide it.", no_args_is_help=True
 )
 app.add_typer(requests, name="requests")
+grants = typer.Typer(help="See what you allowed for good on a running server, and take it back.")
+app.add_typer(grants, name="grants")
 followups = typer.Typer(
     help="See and change messages that wait for a run on a running server.", no_args_is_help=True
 )
 app.add_typer(followups, name="followups")
+
+
+class Leave(StrEnum):
+    CALL = "call"
+    TOOL = "tool"
 
 
 class ExportFormat(StrEnum):
@@ -168,11 +175,37 @@ def show_request(request: Asked, server: Server = LOCAL, json: Json = False) -> 
 
 
 @requests.command("approve")
-def approve_request(request: Asked, comment: Why = None, server: Server = LOCAL, json: Json = False) -> None:
+def approve_request(
+    request: Asked,
+    always: Annotated[
+        Leave | None,
+        typer.Option(
+            help="Do not ask again in this conversation: for just this call, or for the whole tool."
+        ),
+    ] = None,
+    comment: Why = None,
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
     """Say yes to exactly what the question shows."""
     from dromos.cli.requests import decide
 
-    decide(server, request, "approve", text=None, comment=comment, as_json=json)
+    grant = None if always is None else always.value
+    decide(server, request, "approve", grant=grant, comment=comment, as_json=json)
+
+
+@requests.command("edit")
+def edit_request(
+    request: Asked,
+    arguments: Annotated[str, typer.Argument(help="All arguments to call with instead, as one JSON object.")],
+    comment: Why = None,
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """Say yes, with other arguments."""
+    from dromos.cli.requests import decide
+
+    decide(server, request, "edit", text=arguments, comment=comment, as_json=json)
 
 
 @requests.command("deny")
@@ -180,7 +213,39 @@ def deny_request(request: Asked, comment: Why = None, server: Server = LOCAL, js
     """Say no, or decline to answer."""
     from dromos.cli.requests import decide
 
-    decide(server, request, "deny", text=None, comment=comment, as_json=json)
+    decide(server, request, "deny", comment=comment, as_json=json)
+
+
+@requests.command("retry")
+def retry_request(request: Asked, comment: Why = None, server: Server = LOCAL, json: Json = False) -> None:
+    """Of a call whose outcome is unknown: make it again."""
+    from dromos.cli.requests import decide
+
+    decide(server, request, "retry", comment=comment, as_json=json)
+
+
+@requests.command("mark-done")
+def mark_request_done(
+    request: Asked,
+    result: Annotated[
+        str | None, typer.Argument(help="What came of it, as the agent shall read it: JSON, or a text.")
+    ] = None,
+    comment: Why = None,
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """Of a call whose outcome is unknown: it was carried out."""
+    from dromos.cli.requests import decide
+
+    decide(server, request, "mark_done", text=result, comment=comment, as_json=json)
+
+
+@requests.command("skip")
+def skip_request(request: Asked, comment: Why = None, server: Server = LOCAL, json: Json = False) -> None:
+    """Of a call whose outcome is unknown: do not repeat it, go on without."""
+    from dromos.cli.requests import decide
+
+    decide(server, request, "skip", comment=comment, as_json=json)
 
 
 @requests.command("answer")
@@ -197,6 +262,30 @@ def answer_request(
     from dromos.cli.requests import decide
 
     decide(server, request, "answer", text=answer, comment=comment, as_json=json)
+
+
+@grants.callback(invoke_without_command=True)
+def list_grants(
+    context: typer.Context,
+    conversation: Annotated[str | None, typer.Option(help="Only those of this conversation.")] = None,
+    server: Server = LOCAL,
+    json: Json = False,
+) -> None:
+    """What you allowed for good and is in force, newest first."""
+    if context.invoked_subcommand is None:
+        from dromos.cli.grants import show_list
+
+        show_list(server, conversation=conversation, as_json=json)
+
+
+@grants.command("revoke")
+def revoke_grant(
+    grant: Annotated[str, typer.Argument(help="Id of the grant.")], server: Server = LOCAL, json: Json = False
+) -> None:
+    """Take it back: from the next call on you are asked again."""
+    from dromos.cli.grants import revoke
+
+    revoke(server, grant, as_json=json)
 
 
 Waiting = Annotated[str, typer.Argument(help="Id of the waiting message.", metavar="FOLLOWUP")]

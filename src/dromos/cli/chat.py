@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,6 +154,7 @@ class Exchange:
     fetched_at: float = float("-inf")
     shown_message: str | None = None
     shown: int = 0
+    shown_before: set[str | None] = field(default_factory=set)
     told_steps: set[str] = field(default_factory=set)
     look: asyncio.Event = field(default_factory=asyncio.Event)
     controls: Controls = field(init=False)
@@ -174,8 +175,9 @@ class Exchange:
             # The stream is open before the message is sent, so that the first words are seen as they come.
             self._take(await incoming)
             incoming = asyncio.ensure_future(anext(events))
-            await self._send(text)
-            with self._interruptible(), Keys(self._press):
+            with self._interruptible(), ExitStack() as later:
+                await self._send_or_leave(text)
+                later.enter_context(Keys(self._press))
                 while not self._over():
                     if self.interrupts and (stopping is None or stopping.done()) and not self.stop_sent:
                         stopping = asyncio.create_task(self._stop(), name="chat: stop")
@@ -200,6 +202,19 @@ class Exchange:
         return self.result
 
     # ── what is sent ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _send_or_leave(self, text: str) -> None:
+        """Ctrl-C stops what is being sent here once it is; the second one leaves at once."""
+        sending = asyncio.ensure_future(self._send(text))
+        while not sending.done():
+            self.look.clear()
+            looking = asyncio.create_task(self.look.wait(), name="chat: look")
+            await asyncio.wait({sending, looking}, return_when=asyncio.FIRST_COMPLETED)
+            looking.cancel()
+            if self.interrupts > 1:
+                sending.cancel()
+                raise KeyboardInterrupt
+        await sending
 
     async def _send(self, text: str) -> None:
         conversation = self.result.conversation_id
@@ -288,6 +303,9 @@ class Exchange:
             self._take_message(data["payload"]["message"])
         if self.view is not None:
             self.view.take(event)
+            if self.view.run["status"] == RunStatus.WAITING_INPUT:
+                # The attempt after a question goes on behind it; nothing starts anew.
+                self.attempt = self.view.run["attempt"] + 1
         self._print()
 
     def _take_followup(self, followup: Json) -> None:
@@ -344,13 +362,15 @@ class Exchange:
         view = self.view
         if view is None:
             return
-        if view.message_id != self.shown_message:
+        if view.message_id != self.shown_message and view.message_id not in self.shown_before:
+            self.shown_before.add(self.shown_message)
             self.screen.end_text()
             if self.shown and view.run["attempt"] > self.attempt:
                 self.screen.note(f"  attempt {view.run['attempt']}: what was being said starts anew")
             self.attempt = view.run["attempt"]
             self.shown_message, self.shown = view.message_id, 0
-        if len(view.text) > self.shown:
+        # A document that was saved before the newest message brings the one before it again.
+        if view.message_id == self.shown_message and len(view.text) > self.shown:
             self.screen.text(view.text[self.shown :])
             self.shown = len(view.text)
         for step in view.document.get("steps") or ():

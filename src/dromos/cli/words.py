@@ -100,7 +100,9 @@ def describe(run: Mapping[str, Any], document: Mapping[str, Any], now: datetime)
                 f"{quiet} without a sign" if quiet else "", f"takeover in {duration(left)}, nothing is lost"
             )
         case "running" if retry is not None:
-            word, colour = ("rate limited", "cyan") if "RATE" in retry["code"] else ("retrying", "cyan")
+            word, colour = (
+                ("rate limited", "cyan") if "RATE" in (retry.get("code") or "") else ("retrying", "cyan")
+            )
             what = _join(f"tries again {_when(retry['next_at'], now)}", _tries(document))
         case "running" if stall := document.get("stall"):
             glyph, colour = "◔", "yellow"
@@ -214,7 +216,11 @@ def _retry_ahead(document: Mapping[str, Any], now: datetime) -> Mapping[str, Any
 
 def _tries(document: Mapping[str, Any]) -> str:
     last = (document.get("retries") or {}).get("last") or {}
-    return f"attempt {last['attempt']} of {last['of_attempts']}" if last.get("of_attempts") else ""
+    return (
+        f"attempt {last['attempt']} of {last['of_attempts']}"
+        if last.get("attempt") and last.get("of_attempts")
+        else ""
+    )
 
 
 def _join(*parts: str) -> str:
@@ -222,7 +228,7 @@ def _join(*parts: str) -> str:
 
 
 def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    return datetime.fromisoformat(text.upper())  # RFC 3339 may be written with a small t and z
 
 
 def _ago(text: str | None, now: datetime) -> str:
@@ -240,7 +246,13 @@ def cost(value: Mapping[str, Any] | None) -> str:
     """`≈ 0.0123 USD`; nothing where the price is unknown."""
     if not value or value.get("amount") is None:
         return ""
-    return f"{'≈ ' if value.get('estimated') else ''}{value['amount']} {value.get('currency', 'USD')}"
+    amount = str(value["amount"])
+    rounded = f"{float(amount):.6f}".rstrip("0").rstrip(".")
+    if float(rounded) or not float(amount):
+        amount = (
+            rounded  # a sum of floats has a tail that says nothing; what is there is not rounded to nothing
+        )
+    return f"{'≈ ' if value.get('estimated') else ''}{amount} {value.get('currency', 'USD')}"
 
 
 def tokens(usage: Mapping[str, Any]) -> str:

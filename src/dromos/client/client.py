@@ -198,12 +198,17 @@ class Client:
     async def decide(
         self,
         request: Json,
-        decision: Literal["approve", "deny", "answer"],
+        decision: Literal["approve", "edit", "deny", "answer", "retry", "mark_done", "skip"],
         *,
         answer: Any = None,
+        arguments: Json | None = None,
+        grant: Literal["call", "tool"] | None = None,
         comment: str | None = None,
     ) -> Json:
         """Say it to the question as it was shown: `{request, run}`. `request`: the question itself, not its id.
+
+        `answer` goes with `answer` and `mark_done`, `arguments` with `edit`; with `approve`, `grant` allows exactly
+        this call, or the whole tool, for the rest of the conversation.
 
         Raises Conflict: `already_decided` (`current["request"]` says by whom and what), `request_closed` (too late, or
         its run ended) or `version_conflict`; and InvalidRequest where the answer does not fit.
@@ -212,9 +217,17 @@ class Client:
             "decision": decision,
             "request_version": request["version"],
             "arguments_sha256": request["arguments_sha256"],
-            **_given(answer=answer, comment=comment),
+            **_given(answer=answer, arguments=arguments, grant=grant, comment=comment),
         }
         return await self._post(f"/v1/requests/{_id(request['id'])}/decision", body)
+
+    def grants(self, conversation_id: str | None = None) -> AsyncIterator[Json]:
+        """What was allowed for good and is in force, newest first; pages are fetched as they are needed."""
+        return self._pages("/v1/grants", {"conversation_id": conversation_id})
+
+    async def revoke_grant(self, grant_id: str) -> None:
+        """From the next call on a person is asked again."""
+        await self.connection.json("DELETE", f"/v1/grants/{_id(grant_id)}")
 
     # ── the rest ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -71,6 +71,7 @@ class RunView:
         if run["version"] < self.run["version"] or run == self.run:
             return False
         self.run = dict(run)
+        self._last_line()
         return True
 
     def take_document(self, answer: Mapping[str, Any]) -> bool:
@@ -95,7 +96,14 @@ class RunView:
         if self.stale and (answer["version"] <= before or _is_inside(self._kept[0], answer["version"])):
             # Another server's, which the news has not reached. Asking again at once would bring the same.
             self.stale, self._outdated = False, True
+        self._last_line()
         return True
+
+    def _last_line(self) -> None:
+        """At an end whose owner left no line it is the run's own, as in a fresh read."""
+        line = self.run.get("line")
+        if line and self.document and not self.document.get("line"):
+            self.document["line"] = line
 
     def _frame(self, frame: Mapping[str, Any]) -> bool:
         """A text or a patch; what cannot be put in waits for the document."""
@@ -162,6 +170,7 @@ class RunView:
         except patches.NotApplied:
             return None
         self.version = frame["version"]
+        self._last_line()
         return True
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +19,7 @@ class EventType(StrEnum):
     MESSAGE_CREATED = "message.created"
     MESSAGE_UPDATED = "message.updated"
     FOLLOWUP_CHANGED = "followup.changed"
+    GRANT_CHANGED = "grant.changed"
     CONVERSATION_CHANGED = "conversation.changed"
     CONVERSATION_DELETED = "conversation.deleted"
 
@@ -30,6 +32,18 @@ class EventDraft:
     conversation_id: str
     payload: Mapping[str, Any]
     run_id: str | None = None
+
+    def row(self, user_id: str, seq: int, at: datetime) -> dict[str, Any]:
+        """The stored row, under its number."""
+        return {
+            "user_id": user_id,
+            "seq": seq,
+            "type": self.type.value,
+            "conversation_id": self.conversation_id,
+            "run_id": self.run_id,
+            "at": at,
+            "payload": self.payload,
+        }
 
     @property
     def calls(self) -> bool:

@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from dromos.domain.errors import Fault
@@ -35,6 +35,7 @@ Schema = dict[str, Any]
 JSON_TYPES = ["object", "array", "string", "number", "boolean"]
 MOMENT = r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$"
 _MOMENT = re.compile(MOMENT, re.ASCII)
+_FIRST, _LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
 
 class Unfit(ValueError):
@@ -130,15 +131,16 @@ class Moment(Form):
         return {"type": "string", "format": "date-time", "pattern": MOMENT}
 
     def _faults(self, value: Any, path: str, depth: int) -> Iterator[Fault]:
-        if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        if not _is_moment(value):
             yield _wrong(path, "a time such as 2026-11-29T13:46:04Z", self.nullable)
 
     def _conform(self, value: Any, depth: int) -> str:
         if isinstance(value, datetime) and value.tzinfo is not None:
             return moment_text(value)
-        if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        if not _is_moment(value):
             raise Unfit
-        return value
+        text: str = value
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +353,16 @@ class Free(Form):
 
 
 ANY = Free(nullable=True)
+
+
+def _is_moment(value: Any) -> bool:
+    """A day and an hour that there are, and for which every device's own zone has a date."""
+    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        return False
+    try:
+        return _FIRST <= datetime.fromisoformat(value.upper()) <= _LAST
+    except (ValueError, OverflowError):
+        return False
 
 
 def _listed(kind: str | list[str]) -> list[str]:

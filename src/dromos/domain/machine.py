@@ -227,10 +227,14 @@ class ExceedBudget:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The agent is done (T10), or was done before it saw the stop (T17, `after_work_done`)."""
+    """The agent is done (T10), or was done before it saw the stop (T17, `after_work_done`).
+
+    `unknown_calls`: tools whose outcome nobody told, for the stop to name.
+    """
 
     line: str | None = None
     session_id: str | None = None
+    unknown_calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,9 +315,9 @@ def decide(run: Run, command: Command, now: datetime) -> Decision:
             return _move(run, W, reason, now, wait=Wait("input"))
         case Resume(reason=reason):
             return _move(run, Q, reason, now, wait=None, not_before=None)
-        case Complete(line=line, session_id=session_id):
+        case Complete(line=line, session_id=session_id, unknown_calls=unknown_calls):
             if run.status is X:
-                return _stopped(run, Stopped("after_work_done"), now, line=line)
+                return _stopped(run, Stopped("after_work_done", unknown_calls), now, line=line)
             return _move(
                 run, COMPLETED, Reason.FINISHED, now, line=line, session_id=session_id or run.session_id
             )

@@ -5,8 +5,11 @@
       ├── the run ended, or the question was asked anew ──> void
       └── nobody answered in time, and that ends the run ──> expired
 
-An approval takes approve or deny, a question takes an answer or deny; `decisions` of a request narrows or widens that.
-A request is decided once. The decision stays with it as {"decision", "answer", "comment"}.
+An approval takes approve or deny, a question takes an answer or deny, a call of which nobody knows what became takes
+retry, mark_done or skip; `decisions` of a request narrows or widens that. A request is decided once. The decision stays
+with it as {"decision", "answer", "comment"}, an edit with its `arguments` and their digest, leave for good as `grant`.
+
+Answers are compared as JSON: `true` is not 1, but 1 and 1.0 are one number, as either may be written for it on the way.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 from dromos.domain.answer_schema import answer_faults, schema_fault
 from dromos.domain.effects import arguments_digest
 from dromos.domain.errors import AlreadyDecided, Fault, Invalid, RequestClosed, VersionConflict
+from dromos.domain.pointers import same
 from dromos.domain.statuses import OnTimeout, RequestKind, RequestStatus, Verdict
 from dromos.domain.text import clean_json, moment_text
 
@@ -37,8 +41,17 @@ MAX_SECONDS = 315_360_000
 _BY_KIND = {
     RequestKind.APPROVAL: (Verdict.APPROVE, Verdict.DENY),
     RequestKind.QUESTION: (Verdict.ANSWER, Verdict.DENY),
+    RequestKind.TOOL_OUTCOME_UNKNOWN: (Verdict.RETRY, Verdict.MARK_DONE, Verdict.SKIP),
 }
-_DONE = {Verdict.APPROVE: "approved", Verdict.DENY: "denied", Verdict.ANSWER: "answered"}
+_DONE = {
+    Verdict.APPROVE: "approved",
+    Verdict.EDIT: "approved, with other arguments,",
+    Verdict.DENY: "denied",
+    Verdict.ANSWER: "answered",
+    Verdict.RETRY: "said to repeat",
+    Verdict.MARK_DONE: "marked as done",
+    Verdict.SKIP: "skipped",
+}
 
 Request = Mapping[str, Any]
 """A row of `requests`."""
@@ -53,10 +66,15 @@ class Decision:
     arguments_sha256: str | None = None
     answer: Any = None
     comment: str | None = None
+    arguments: Any = None  # of an edit
+    grant: str | None = None  # with approve: "call" (exactly these arguments) or "tool", from now on
 
     def as_json(self) -> dict[str, Any]:
         """As it is kept with the request."""
-        return decision_json(self.verdict, self.answer, self.comment)
+        kept = decision_json(self.verdict, self.answer, self.comment)
+        if self.verdict is Verdict.EDIT:
+            kept |= {"arguments": self.arguments, "arguments_sha256": arguments_digest(self.arguments)}
+        return kept | ({"grant": self.grant} if self.grant is not None else {})
 
 
 def decision_json(verdict: Verdict, answer: Any = None, comment: str | None = None) -> dict[str, Any]:
@@ -89,6 +107,8 @@ def opening(asked: Mapping[str, Any], now: datetime, place: str = "") -> dict[st
         "options": clean_json(asked.get("options"))[0],
         "answer_schema": schema,
         "engine_id": asked.get("engine_id"),
+        "call_key": asked.get("call_key"),
+        "grants": asked.get("grants"),
         "replaces": asked.get("replaces"),
     }
     _bounded(values, place, faults)
@@ -227,6 +247,7 @@ def judge(request: Request, decision: Decision, person: str, now: datetime) -> b
             "The arguments are not those of `arguments_sha256`. Look at the request again and send its own."
         )
     faults = _faults_of(request, decision.verdict, decision.answer, "")
+    faults += _faults_of_extras(request, decision)
     if faults:
         raise Invalid(_told(faults, "The decision was not taken"), faults=faults)
     return True
@@ -264,6 +285,8 @@ def _faults_of(request: Request, verdict: Verdict, answer: Any, place: str) -> l
     allowed = decisions_of(request)
     if verdict not in allowed:
         return [Fault("not_allowed", f"{place}/decision", f"this request takes {' or '.join(allowed)}")]
+    if verdict is Verdict.MARK_DONE:
+        return []  # what came of the call, in any form; nothing where nobody knows more
     if verdict is not Verdict.ANSWER:
         if answer is None:
             return []
@@ -277,14 +300,39 @@ def _faults_of(request: Request, verdict: Verdict, answer: Any, place: str) -> l
     if answer is None:
         return [Fault("missing", f"{place}/answer", "say what the answer is")]
     values = [one["value"] if isinstance(one, dict) else one for one in request["options"] or ()]
-    if values and answer not in values:
+    if values and not any(same(answer, value) for value in values):
         told = f"one of the options: {', '.join(map(repr, values))[:400]}"
         return [Fault("not_an_option", f"{place}/answer", told)]
     return []
 
 
+def _faults_of_extras(request: Request, decision: Decision) -> list[Fault]:
+    """Faults of an edit's arguments, and of leave for good."""
+    faults: list[Fault] = []
+    if decision.verdict is Verdict.EDIT:
+        if not isinstance(decision.arguments, Mapping):
+            faults.append(Fault("missing", "/arguments", "say which arguments to call with, as an object"))
+        elif request["answer_schema"] is not None:
+            faults += answer_faults(request["answer_schema"], decision.arguments, "/arguments")
+    elif decision.arguments is not None:
+        faults.append(Fault("no_arguments_wanted", "/arguments", f"leave it out, or decide {Verdict.EDIT}"))
+    allowed = request["grants"] or ()
+    if decision.grant is not None and (
+        decision.verdict is not Verdict.APPROVE or decision.grant not in allowed
+    ):
+        told = (
+            f"one of {', '.join(allowed)}, with {Verdict.APPROVE}"
+            if allowed
+            else "no leave for good is given here"
+        )
+        faults.append(Fault("not_allowed", "/grant", told))
+    return faults
+
+
 def _same(kept: Mapping[str, Any], decision: Decision) -> bool:
-    return bool(kept.get("decision") == decision.verdict and kept.get("answer") == decision.answer)
+    now = decision.as_json()
+    parts = ("decision", "answer", "comment", "arguments", "grant")
+    return all(same(kept.get(name), now.get(name)) for name in parts)
 
 
 def _who(request: Request) -> str:

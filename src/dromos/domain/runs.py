@@ -27,6 +27,7 @@ class Stop:
     outcome: str | None = None  # acknowledged | forced | after_work_done
     waiting_for: Mapping[str, Any] | None = None  # {"tool", "since", "until"}
     unknown_calls: tuple[str, ...] = ()
+    step: str | None = None  # at the end: the newest one, in which or behind which it stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Run:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     renewed_at: datetime | None = None  # an adapter's last sign of life; a worker's is its lease
+    quiet_since: datetime | None = None
+    """An adapter's last sign of work. None: nothing is under way, or its silence is shown already."""
 
     @property
     def is_final(self) -> bool:

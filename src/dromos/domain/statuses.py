@@ -79,10 +79,11 @@ class FollowupStatus(StrEnum):
 
 
 class RequestKind(StrEnum):
-    """What is asked of a person: leave to do something, or something to know."""
+    """What is asked of a person: leave to do something, something to know, or what became of a call."""
 
     APPROVAL = "approval"
     QUESTION = "question"
+    TOOL_OUTCOME_UNKNOWN = "tool_outcome_unknown"
 
 
 class RequestStatus(StrEnum):
@@ -96,11 +97,15 @@ class RequestStatus(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a person may say to a request."""
+    """What a person may say to a request; the last three where nobody knows what became of a call."""
 
     APPROVE = "approve"
+    EDIT = "edit"
     DENY = "deny"
     ANSWER = "answer"
+    RETRY = "retry"
+    MARK_DONE = "mark_done"
+    SKIP = "skip"
 
 
 class OnTimeout(StrEnum):

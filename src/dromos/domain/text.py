@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 REPLACEMENT = "\ufffd"
@@ -49,6 +50,7 @@ def clean_json(value: Any) -> tuple[Any, bool]:
     return value, False
 
 
+@lru_cache(maxsize=256)  # one operation writes its time a dozen times
 def moment_text(moment: datetime) -> str:
     """`2026-11-29T13:46:04.123456Z`: fixed width, so text order is time order. Refuses a naive datetime."""
     if moment.tzinfo is not UTC:

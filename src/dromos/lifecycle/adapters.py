@@ -29,6 +29,7 @@ from dromos.lifecycle.transition import transition
 from dromos.ports.agent import Decided, Failed, Finished
 from dromos.ports.live import Patched
 from dromos.ports.store import NOT_NULL, Gt, In, Lt, ReadTx, Row, Table
+from dromos.ports.wakeup import document_topic
 from dromos.wire.shapes import run_json
 
 HISTORY_LIMIT = 1000
@@ -109,11 +110,7 @@ class End:
 # --- claiming
 def waiting(tx: ReadTx, ask: ClaimAsk) -> bool:
     """True where a claim would find a run now, unless somebody else is faster. Locks nothing."""
-    now, queued = tx.now(), {"status": RunStatus.QUEUED.value, "agent": In(list(ask.agents))}
-    return any(
-        row["user_id"] == ask.user_id and (row["not_before"] is None or row["not_before"] <= now)
-        for row in tx.find(Table.RUNS, queued, columns=("user_id", "not_before"))
-    )
+    return tx.any_claimable(list(ask.agents), ask.user_id)
 
 
 def claim(change: Change, ask: ClaimAsk, key: ClaimKey | None) -> SessionClaim | None:
@@ -128,7 +125,8 @@ def claim(change: Change, ask: ClaimAsk, key: ClaimKey | None) -> SessionClaim |
     if not found:
         return None
     command = Claim(ask.session, OwnerKind.ADAPTER)
-    run = transition(change, None, found[0], command, facts={"renewed_at": change.now})
+    facts = {"renewed_at": change.now, "quiet_since": None}
+    run = transition(change, None, found[0], command, facts=facts)
     return _told(change, run, tokens.issue(change, run, ask.session, key))
 
 
@@ -219,7 +217,12 @@ def renew(change: Change, conversation: Conversation, run: Run, sign: SignOfLife
     if run.status is RunStatus.CANCELLING and run.stop is not None:
         passed = (change.now - run.stop.accepted_at).total_seconds()
         left = max(0.0, change.policy.stop_deadline - passed)
-        return replace(told, run=note_delivered(change.tx, run), stop_in=left)
+        heard = note_delivered(change.tx, run)
+        if heard.version != run.version:
+            change.wake(
+                document_topic(run.conversation_id)
+            )  # no event tells it: readers take it from the row
+        return replace(told, run=heard, stop_in=left)
     waits = sign.steer and any(map(is_steer, change.followups(conversation)))
     if waits and not reports.has_open_calls(change.tx, run):
         return replace(told, steer=deliver_steers(change, conversation, run))
@@ -285,10 +288,11 @@ def end(change: Change, conversation: Conversation, run: Run, end: End) -> Run:
 
 
 def _consume_decisions(change: Change, run: Run) -> None:
-    """The owner went on: what was decided for it has been applied."""
+    """The owner went on: what was decided for it has been applied. A word on a call is used up by the call."""
     told = requests.decided(change.tx, [run.id]).get(run.id, ())
-    if told:
-        requests.consume(change.tx, run, [one.request_id for one in told])
+    applied = [one.request_id for one in told if one.call_key is None]
+    if applied:
+        requests.consume(change.tx, run, applied)
 
 
 def _fence(run: Run) -> Fence:

@@ -6,6 +6,7 @@ nothing and writes no row.
     message.updated       {"message": {"id", "status"}}: only what changed, to be merged
     followup.changed      {"followup"}
     request.opened/closed {"request"}
+    grant.changed         {"grant", "revoked_at"}
     conversation.changed  {"conversation"}
 """
 
@@ -19,7 +20,15 @@ from dromos.domain.statuses import RunStatus, TriggerStatus
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.waiting import open_followups, open_requests
 from dromos.ports.store import Row
-from dromos.wire.shapes import conversation_json, followup_json, message_json, moment, request_json, run_json
+from dromos.wire.shapes import (
+    conversation_json,
+    followup_json,
+    grant_json,
+    message_json,
+    moment,
+    request_json,
+    run_json,
+)
 
 
 def run_status(change: Change, conversation: Conversation | None, run: Run) -> None:
@@ -67,6 +76,12 @@ def followup_changed(change: Change, followup: Row, run: Run | None = None) -> N
 def request_changed(change: Change, request: Row, run: Run) -> None:
     type = EventType.REQUEST_OPENED if request["status"] == "open" else EventType.REQUEST_CLOSED
     change.emit(run.user_id, type, run.conversation_id, {"request": request_json(request)}, run)
+
+
+def grant_changed(change: Change, grant: Row) -> None:
+    """Leave was given for good, or taken back."""
+    payload = {"grant": grant_json(grant), "revoked_at": moment(grant["revoked_at"])}
+    change.emit(grant["user_id"], EventType.GRANT_CHANGED, grant["conversation_id"], payload)
 
 
 def conversation_changed(change: Change, conversation: Conversation, status: str) -> None:

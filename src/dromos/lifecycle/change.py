@@ -50,13 +50,16 @@ class Change:
 
     def __init__(self, tx: Tx, ids: Ids, policy: Policy) -> None:
         self.tx, self.ids, self.policy = tx, ids, policy
-        self.now: datetime = tx.now()
-        self.topics: set[str] = set()
+        self.topics: dict[str, list[Row]] = {}  # with the events that were written, as they can be read
         self.topics_elsewhere: set[str] = set()
         self.ended: list[Run] = []
         self._messages: list[Row] = []
         self._conversations: dict[str, Conversation] = {}
         self._events: dict[str, list[EventDraft]] = {}
+
+    @property
+    def now(self) -> datetime:
+        return self.tx.now()
 
     # --- conversations and their messages
 
@@ -81,6 +84,7 @@ class Change:
             "message_count": 0,
             "next_num": 1,
             "last_run_id": None,
+            "open_followups": 0,
             "seen_seq": 0,
             "unseen_seq": 0,
             "created_at": self.now,
@@ -131,7 +135,8 @@ class Change:
     def followups(self, conversation: Conversation) -> list[Row]:
         """The waiting and held follow-ups, in order; the rows are this transaction's own view and may be changed."""
         if conversation.followups is None:
-            conversation.followups = open_followups(self.tx, conversation.id)
+            some = conversation.row["open_followups"]
+            conversation.followups = open_followups(self.tx, conversation.id) if some else []
         return conversation.followups
 
     # --- what devices and owners are told
@@ -149,7 +154,7 @@ class Change:
         self._events.setdefault(user_id, []).append(draft)
 
     def wake(self, topic: str) -> None:
-        self.topics.add(topic)
+        self.topics.setdefault(topic, [])
 
     def write_messages(self) -> None:
         """Write the messages gathered so far, so that this transaction reads them too."""
@@ -166,11 +171,15 @@ class Change:
         self.write_messages()
         for user_id in sorted(self._events):
             drafts = self._events[user_id]
+            told = self.topics.setdefault(user_topic(user_id), [])
             for draft, number in zip(drafts, self.tx.append_events(user_id, drafts), strict=True):
                 if draft.calls and (calling := self._conversations.get(draft.conversation_id)):
                     calling.set(unseen_seq=number)
-            self.wake(user_topic(user_id))
+                told.append(draft.row(user_id, number, self.now))
         # Their rows are locked since they were looked up, so that they come last breaks no lock order.
         for conversation in self._conversations.values():
+            waiting = conversation.followups
+            if waiting is not None and len(waiting) != conversation.row["open_followups"]:
+                conversation.set(open_followups=len(waiting))
             if conversation.changed:
-                self.tx.change(Table.CONVERSATIONS, {"id": conversation.id}, conversation.changed)
+                self.tx.set(Table.CONVERSATIONS, {"id": conversation.id}, conversation.changed)

@@ -15,7 +15,7 @@ from dromos.domain.statuses import OwnerKind
 from dromos.domain.text import clean_json
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Claimed
-from dromos.lifecycle.history import input_messages, unlogged
+from dromos.lifecycle.history import head_checkpoint, input_messages, unlogged
 from dromos.lifecycle.owners import is_valid
 from dromos.lifecycle.requests import decided
 from dromos.lifecycle.transition import transition
@@ -58,10 +58,10 @@ def claim(
         decisions = decided(change.tx, again)
     out = []
     for run in claimed:
-        stored = inputs.get(run.id)
+        stored, begins = inputs.get(run.id), False
         compose = composers.get(run.agent) if composers else None
         if stored is None and compose is not None:
-            stored = _store_input_if_it_can_be_made(change.tx, run, compose)
+            stored, begins = _store_input_if_it_can_be_made(change.tx, run, compose)
         out.append(
             Claimed(
                 run=run,
@@ -70,6 +70,7 @@ def claim(
                 input=stored["input"] if stored else None,
                 previous_document=documents.get(run.id),
                 decisions=decisions.get(run.id, ()),
+                begins=begins,
             )
         )
     return out
@@ -77,7 +78,7 @@ def claim(
 
 def compose_input(tx: Tx, run: Run, compose: Compose) -> Any:
     """The run's input: the stored one, else made from what the thread lacks and stored now."""
-    stored = tx.first(Table.RUN_INPUTS, {"run_id": run.id}) or _store_input(tx, run, compose)
+    stored = tx.first(Table.RUN_INPUTS, {"run_id": run.id}) or _store_input(tx, run, compose)[0]
     return stored["input"]
 
 
@@ -85,7 +86,7 @@ class _NotComposed(Exception):
     """The agent could not make an input."""
 
 
-def _store_input_if_it_can_be_made(tx: Tx, run: Run, compose: Compose) -> Row | None:
+def _store_input_if_it_can_be_made(tx: Tx, run: Run, compose: Compose) -> tuple[Row | None, bool]:
     """An agent that fails here must not take the other runs of the claim with it; its own attempt will tell."""
 
     def careful(messages: list[InputMessage]) -> Any:
@@ -97,13 +98,17 @@ def _store_input_if_it_can_be_made(tx: Tx, run: Run, compose: Compose) -> Row | 
     try:
         return _store_input(tx, run, careful)
     except _NotComposed:
-        return None
+        return None, False
 
 
-def _store_input(tx: Tx, run: Run, compose: Compose) -> Row:
-    value = None
+def _store_input(tx: Tx, run: Run, compose: Compose) -> tuple[Row, bool]:
+    """The row, and whether the conversation begins with this run."""
+    value, begins = None, False
     if run.resume_of is None:
-        value, _ = clean_json(compose(input_messages(unlogged(tx, run.conversation_id))))
+        rows = unlogged(tx, run.conversation_id)
+        value, _ = clean_json(compose(input_messages(rows)))
+        first = run.attempt == 1 and run.retry_of is None and any(_is_first(row, run) for row in rows)
+        begins = first and head_checkpoint(tx, run.conversation_id) is None
     row = {
         "run_id": run.id,
         "conversation_id": run.conversation_id,
@@ -111,4 +116,9 @@ def _store_input(tx: Tx, run: Run, compose: Compose) -> Row:
         "composed_at": tx.now(),
     }
     tx.put(Table.RUN_INPUTS, row)
-    return row
+    return row, begins
+
+
+def _is_first(row: Row, run: Run) -> bool:
+    """Whether this message, which started the run, is the first of its conversation."""
+    return bool(row["num"] == 1 and row["id"] == run.trigger_message_id)

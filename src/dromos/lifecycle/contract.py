@@ -6,11 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dromos.domain.reasons import Reason
+from dromos.domain.effects import ReplayClass, ToolRule
+from dromos.domain.reasons import ErrorCode, Reason
+from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
 from dromos.domain.runs import Fence, Run
+from dromos.domain.stalls import StallPolicy
 from dromos.domain.statuses import Recovery, RunStatus, WhenBusy
 from dromos.ports.agent import Decided
 from dromos.ports.store import Row
+
+
+def unasked(tool: str, own: ReplayClass) -> ToolRule:
+    """Of a tool that configuration says nothing of."""
+    return ToolRule(replay=own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,13 @@ class Policy:
     event_retention_days: int | None = None
     adapter_grace: float = 30.0  # an adapter session's lease of each of its runs
     waiting_limit: int = 100  # messages that may wait or be held in one conversation
+    stall: StallPolicy = field(default_factory=StallPolicy)  # for runs of adapters; a worker watches its own
+    retries: Mapping[ErrorCode, RetryPolicy] = field(default_factory=lambda: DEFAULT_POLICIES)
+    tool_rule: Callable[[str, ReplayClass], ToolRule] = (
+        unasked  # of an adapter's tool, by name and what it says
+    )
+    approval_expires: float | None = None  # of an approval for an adapter's call
+    approval_on_timeout: str = "deny"
 
     def step_limit_of(self, agent: str) -> int:
         own = self.agents.get(agent)
@@ -106,7 +121,7 @@ class Posted:
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A run that now belongs to the owner. `composed` says whether its one engine input is stored already;
-    `decisions` are those that no owner has applied yet."""
+    `decisions` are those that no owner has applied yet. `begins`: no owner of a run had this conversation before."""
 
     run: Run
     fence: Fence
@@ -114,6 +129,7 @@ class Claimed:
     input: Any
     previous_document: Row | None = None
     decisions: tuple[Decided, ...] = ()
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,23 @@ question whose time is over without a policy to answer it ends its run (T15).
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from dromos.domain import requests as rules
+from dromos.domain.effects import outcome_json
 from dromos.domain.errors import Refusal
 from dromos.domain.machine import Expire, Resume
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Run
-from dromos.domain.statuses import OnTimeout, RequestStatus, RunStatus
-from dromos.lifecycle import announce
+from dromos.domain.statuses import OnTimeout, RequestStatus, RunStatus, Verdict
+from dromos.lifecycle import announce, grants, journal
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.requests import close
 from dromos.lifecycle.transition import transition
 from dromos.lifecycle.waiting import open_requests
-from dromos.ports.store import Row
+from dromos.ports.store import Row, Table
 from dromos.wire.shapes import request_json, run_json
 
 
@@ -75,6 +77,7 @@ def _record(
         decision=decision,
         comment=decision["comment"],
     )
+    _apply_to_call(change, request, decision)
     if open_requests(change.tx, run.id):
         return _waits_on(change, conversation, run)
     reason = Reason.DEFAULT_DECISION if by == rules.POLICY else Reason.DECISION_RECORDED
@@ -87,3 +90,31 @@ def _waits_on(change: Change, conversation: Conversation, run: Run) -> Run:
     change.tx.swap_run(run, after)
     announce.run_status(change, conversation, after)
     return after
+
+
+def _apply_to_call(change: Change, request: Row, decision: dict[str, Any]) -> None:
+    """What a decision means for the journal at once: an outcome that a person tells, or leave for good."""
+    verdict, key = Verdict(decision["decision"]), request["call_key"]
+    if key is None:
+        return
+    if verdict in (Verdict.MARK_DONE, Verdict.SKIP):
+        journal.settle_for_person(change.tx, key, _told_outcome(verdict, decision))
+        where = {"id": request["id"], "status": RequestStatus.DECIDED.value}
+        change.tx.change(Table.REQUESTS, where, rules.consumed(0))
+    elif decision.get("grant") is not None:
+        whole_tool = decision["grant"] == "tool"
+        grants.give(change, request, whole_tool=whole_tool)
+
+
+def _told_outcome(verdict: Verdict, decision: dict[str, Any]) -> dict[str, Any]:
+    """What the agent reads of a call whose outcome a person told."""
+    comment = f" {decision['comment']}" if decision["comment"] else ""
+    if verdict is Verdict.SKIP:
+        return outcome_json(
+            f"What became of this call is unknown. A person said not to repeat it.{comment}", True
+        )
+    answer = decision["answer"]
+    if answer is None:
+        return outcome_json(f"A person says that this call was carried out.{comment}", False)
+    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    return outcome_json(text, False, None if isinstance(answer, str) else answer)

@@ -24,6 +24,8 @@ _BY_CONVERSATION = (
     Table.REQUESTS,
     Table.RUN_TOKENS,
     Table.MESSAGE_REVISIONS,
+    Table.TOOL_CALLS,
+    Table.TOOL_GRANTS,
     Table.RUNS,
 )
 _BY_THREAD = (Table.WRITES, Table.CHECKPOINT_BLOBS, Table.CHECKPOINTS)

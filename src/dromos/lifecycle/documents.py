@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from dromos.domain.document import carried_over, filled, first_version
@@ -43,6 +43,13 @@ def save_document(tx: Tx, run: Run, snapshot: DocumentSnapshot) -> None:
     )
 
 
+def leave_as_saved(tx: Tx, run: Run) -> None:
+    """The owner was lost: what it had shown and not saved is gone, and a version of the new epoch tells readers so."""
+    version = first_version(run.epoch)
+    tx.change(Table.RUN_DOCUMENTS, {"run_id": run.id}, {"version": version})
+    tx.change(Table.RUNS, {"id": run.id}, {"document_version": version})
+
+
 def facts_of(snapshot: DocumentSnapshot) -> dict[str, Any]:
     """Fields of the run that the document tells: version, usage, model."""
     facts: dict[str, Any] = {"document_version": snapshot.version}
@@ -54,10 +61,28 @@ def facts_of(snapshot: DocumentSnapshot) -> dict[str, Any]:
     return facts
 
 
-def keep_document(tx: Tx, run: Run, snapshot: DocumentSnapshot) -> None:
-    """The row of the document, and what the run's row repeats of it."""
+def keep_document(tx: Tx, run: Run, snapshot: DocumentSnapshot, *, worked: bool = False) -> None:
+    """The row of the document, and what the run's row repeats of it. `worked`: an adapter's sign of work."""
     save_document(tx, run, snapshot)
-    tx.change(Table.RUNS, {"id": run.id}, facts_of(snapshot))
+    facts = facts_of(snapshot)
+    if worked:
+        facts["quiet_since"] = _watched_from(tx, snapshot.content)
+    tx.change(Table.RUNS, {"id": run.id}, facts)
+
+
+def note_work(tx: Tx, run: Run, content: Mapping[str, Any]) -> None:
+    """The agent of an adapter moved, and this is its document."""
+    tx.change(Table.RUNS, {"id": run.id}, {"quiet_since": _watched_from(tx, content)})
+
+
+def _watched_from(tx: Tx, content: Mapping[str, Any]) -> datetime | None:
+    """From here on silence counts, if anything is under way. See `dromos.lifecycle.stalls`."""
+    return tx.now() if content["current"] else None
+
+
+def shows_stall(run: Run, content: Mapping[str, Any]) -> bool:
+    """True where the document says that the run stalled and a sweep wrote that: the next sign of work takes it back."""
+    return run.quiet_since is None and bool(content["current"]) and content["stall"] is not None
 
 
 def note_tries(tx: Tx, run: Run, tries: Mapping[str, int]) -> None:

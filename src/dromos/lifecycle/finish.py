@@ -15,6 +15,7 @@ from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Fence, Run, Wait
 from dromos.domain.statuses import RunStatus
 from dromos.domain.text import clean_text
+from dromos.lifecycle import journal
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.documents import facts_of, save_document
 from dromos.lifecycle.record import lock_owned
@@ -45,7 +46,7 @@ def end_stopped(
     document: DocumentSnapshot | None,
 ) -> Run:
     conversation, run = lock_owned(change, fence)
-    stopped = Stopped("forced" if forced else "acknowledged", tuple(unknown_calls))
+    stopped = _stopped(change, run, "forced" if forced else "acknowledged", unknown_calls)
     return _end(change, conversation, run, stopped, document)
 
 
@@ -67,10 +68,20 @@ def _end(
     return transition(change, conversation, run, command, facts=facts, content=content)
 
 
+def _stopped(change: Change, run: Run, outcome: str, told: Sequence[str] = ()) -> Stopped:
+    """The calls of which nobody knows how they went: those that the owner names, and those of the journal."""
+    recorded = journal.unknown_tools(change.tx, run.id)
+    return Stopped(outcome, tuple(dict.fromkeys([*told, *recorded])))
+
+
 def _command(change: Change, run: Run, outcome: Outcome) -> Command:
+    if run.status is RunStatus.CANCELLING and not isinstance(outcome, Finished):
+        return _stopped(change, run, "acknowledged")
     match outcome:
         case Finished(line=line, session_id=session_id):
-            return Complete(clean_text(line) if line else None, session_id)
+            stopping = run.status is RunStatus.CANCELLING
+            unknown = tuple(journal.unknown_tools(change.tx, run.id)) if stopping else ()
+            return Complete(clean_text(line) if line else None, session_id, unknown)
         case Failed(code=code, message=message):
             return Fail(code, clean_text(message))
         case TryLater(reason=reason, delay=delay, tries=tries, then=then):
@@ -80,6 +91,6 @@ def _command(change: Change, run: Run, outcome: Outcome) -> Command:
         case Drained():
             return HandBack(Reason.DRAINED)
         case Parked(reason=reason):
-            return Stopped() if run.status is RunStatus.CANCELLING else Park(reason)
+            return Park(reason)
         case _:
             assert_never(outcome)

@@ -42,7 +42,8 @@ def change_followup(
         add_revision(change, row, conversation.user_id)
     if position is not None:
         _move(change, conversation, row, position)
-    announce.followup_changed(change, row)
+    if row["version"] != version:
+        announce.followup_changed(change, row)
     return row
 
 

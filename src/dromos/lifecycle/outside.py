@@ -12,15 +12,17 @@ from typing import Any, Protocol, TypeVar
 
 from dromos.domain.errors import Duplicate, OwnershipLost, RunNotActive
 from dromos.domain.runs import Run
-from dromos.lifecycle import adapters, patching, reports, tokens
+from dromos.lifecycle import adapters, effects, patching, reports, tokens
 from dromos.lifecycle.adapters import ClaimAsk, End, Renewal, SessionClaim, SignOfLife
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.contract import Answer, Encode, IdempotencyKey
+from dromos.lifecycle.effects import Effect, Told
 from dromos.lifecycle.idempotency import answered
 from dromos.lifecycle.patching import PatchAsk
 from dromos.lifecycle.tokens import ClaimKey
 from dromos.ports.live import Patched
 from dromos.ports.meter import Meter
+from dromos.ports.probe import Point
 from dromos.ports.store import Row, Store
 
 T = TypeVar("T")
@@ -29,10 +31,10 @@ T = TypeVar("T")
 class Make(Protocol):
     """Runs one operation in a transaction of its own, then its wake-ups; `point` names its crash points."""
 
-    def __call__(self, point: str, operation: Callable[[Change], T]) -> Awaitable[T]: ...
+    def __call__(self, point: Point, operation: Callable[[Change], T]) -> Awaitable[T]: ...
 
 
-MakeAnswer = Callable[[str, Callable[[Change], Answer]], Awaitable[Answer]]
+MakeAnswer = Callable[[Point, Callable[[Change], Answer]], Awaitable[Answer]]
 
 
 class Outside:
@@ -52,11 +54,11 @@ class Outside:
             return adapters.claim(change, ask, key)
 
         try:
-            return await self._change("session_claim", operation)
+            return await self._change(Point.SESSION_CLAIM, operation)
         except Duplicate as duplicate:
             if duplicate.constraint != tokens.CLAIM_CONSTRAINT:
                 raise
-        return await self._change("session_claim", operation)  # a first call with this key was faster
+        return await self._change(Point.SESSION_CLAIM, operation)  # a first call with this key was faster
 
     async def look(self, run_id: str, token: str | None) -> Run:
         """The run, where the token may write for it now; else what a write would be refused with."""
@@ -83,7 +85,7 @@ class Outside:
             return renewal
 
         answer = await self._for(
-            "renew", run_id, token, effect, encode, key, keep=lambda told: bool(told.steer)
+            Point.SESSION_RENEW, run_id, token, effect, encode, key, keep=lambda told: bool(told.steer)
         )
         return answer, None if answer.replayed else patched
 
@@ -95,7 +97,7 @@ class Outside:
         def effect(change: Change, conversation: Conversation, run: Run) -> Run:
             return adapters.end(change, conversation, run, end)
 
-        return await self._for("session_end", run_id, token, effect, encode, key)
+        return await self._for(Point.SESSION_END, run_id, token, effect, encode, key)
 
     async def park(
         self,
@@ -110,7 +112,7 @@ class Outside:
         def effect(change: Change, conversation: Conversation, run: Run) -> tuple[Run, list[Row]]:
             return adapters.park(change, conversation, run, asked)
 
-        return await self._for("session_park", run_id, token, effect, encode, key)
+        return await self._for(Point.SESSION_PARK, run_id, token, effect, encode, key)
 
     async def report_steps(
         self,
@@ -125,7 +127,7 @@ class Outside:
         def effect(change: Change, conversation: Conversation, run: Run) -> int:
             return reports.report_steps(change, run, steps)
 
-        return await self._for("report_steps", run_id, token, effect, encode, key)
+        return await self._for(Point.REPORT_STEPS, run_id, token, effect, encode, key)
 
     async def append_messages(
         self,
@@ -140,13 +142,24 @@ class Outside:
         def effect(change: Change, conversation: Conversation, run: Run) -> list[Row]:
             return reports.append_messages(change, conversation, run, messages)
 
-        return await self._for("append_messages", run_id, token, effect, encode, key)
+        return await self._for(Point.APPEND_MESSAGES, run_id, token, effect, encode, key)
+
+    async def report_effect(
+        self, run_id: str, token: str | None, effect: Effect, encode: Encode, key: IdempotencyKey | None
+    ) -> Answer:
+        """The intent or the outcome of a call; T8 where a person is asked about it. `encode` gets an `effects.Told`."""
+
+        def reported(change: Change, conversation: Conversation, run: Run) -> Told:
+            return effects.report(change, conversation, run, effect)
+
+        point = Point.INTENT if effect.state == "intent" else Point.OUTCOME
+        return await self._for(point, run_id, token, reported, encode, key)
 
     async def patch_document(self, run_id: str, token: str | None, ask: PatchAsk) -> Patched:
         """The document's next version, on disk; see `patching` for the order of refusals."""
         try:
             return await self._change(
-                "patch_document", lambda change: patching.patch_document(change, run_id, token, ask)
+                Point.PATCH_DOCUMENT, lambda change: patching.patch_document(change, run_id, token, ask)
             )
         except (OwnershipLost, RunNotActive):
             self._meter.late_write()
@@ -154,7 +167,7 @@ class Outside:
 
     async def _for(
         self,
-        point: str,
+        point: Point,
         run_id: str,
         token: str | None,
         effect: Callable[[Change, Conversation, Run], T],

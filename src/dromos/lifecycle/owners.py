@@ -50,6 +50,11 @@ def is_valid(lease: Row, now: datetime) -> bool:
     return lease["lease_until"] is None or bool(lease["lease_until"] > now)
 
 
+def serve_anew(change: Change, owner_id: str) -> None:
+    """The incarnation was not there for a while, though it never ended: its process or its machine slept."""
+    change.tx.change(Table.LEASES, {"owner_id": owner_id}, {"started_at": change.now})
+
+
 def retire_owner(change: Change, owner_id: str) -> None:
     """The incarnation is over; runs it still owns are taken by the next sweep."""
     change.tx.remove(Table.LEASES, {"owner_id": owner_id})
@@ -72,10 +77,13 @@ def session_lease(tx: ReadTx, policy: Policy, run: Run) -> datetime:
 
 
 def sessions_until(tx: ReadTx, policy: Policy) -> datetime | None:
-    """An adapter's run that was renewed last then or before is nobody's; None: it is too early to tell of any."""
+    """An adapter's run that was renewed last then or before is nobody's; None: it is too early to tell of any.
+
+    So it is where no server is known to be there now: whoever asks has slept, and nobody could renew meanwhile.
+    """
     until = tx.now() - timedelta(seconds=policy.adapter_grace)
     since = serving_since(tx)
-    return None if since is not None and since > until else until
+    return None if since is None or since > until else until
 
 
 def owners_json(tx: ReadTx, policy: Policy, runs: Iterable[Run]) -> dict[str, dict[str, Any]]:

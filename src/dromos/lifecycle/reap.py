@@ -1,5 +1,6 @@
 """The reaper, level-triggered: each sweep finds every run that should have a live owner and has none, every stop that
-takes too long, every deadline that passed, every erasure left half done, however they got there.
+takes too long, every deadline that passed, every adapter that is silent at its work, every erasure left half done,
+however they got there.
 
 Listing and acting are apart: what was listed is looked at again with its rows locked, one run per transaction, so
 that of two sweeps at once one does nothing. Only the database's clock is compared.
@@ -14,12 +15,15 @@ from dromos.domain.machine import Command, Expire, OwnerLost, Stopped
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Run
 from dromos.domain.statuses import OwnerKind, RunStatus
+from dromos.lifecycle import documents
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Policy
 from dromos.lifecycle.decide import time_out
 from dromos.lifecycle.delete import erase
 from dromos.lifecycle.history import head_checkpoint, thread_state
+from dromos.lifecycle.journal import calls_by_id, is_recorded, unknown_tools
 from dromos.lifecycle.owners import has_live_owner, sessions_until
+from dromos.lifecycle.stalls import list_silent
 from dromos.lifecycle.transition import transition
 from dromos.ports.store import In, Le, ReadTx, Table, Tx
 
@@ -34,6 +38,7 @@ class Due:
     """Ids that one sweep has to look at."""
 
     runs: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
     conversations: list[str] = field(default_factory=list)
 
 
@@ -42,7 +47,7 @@ def list_orphans(tx: Tx, policy: Policy) -> list[str]:
 
 
 def list_due(tx: ReadTx, policy: Policy) -> Due:
-    """Runs that stop for too long or are past a deadline, and conversations to erase."""
+    """Runs that stop for too long, are past a deadline or silent at their work, and conversations to erase."""
     now = tx.now()
     stuck = [
         run.id
@@ -61,7 +66,7 @@ def list_due(tx: ReadTx, policy: Policy) -> Due:
     )
     runs = [*stuck, *(run.id for run in [*past, *late]), *(row["run_id"] for row in unanswered)]
     doomed = tx.find(Table.CONVERSATIONS, {"state": "deleting"}, columns=("id",), limit=BATCH)
-    return Due(list(dict.fromkeys(runs)), [row["id"] for row in doomed])
+    return Due(list(dict.fromkeys(runs)), list_silent(tx, policy), [row["id"] for row in doomed])
 
 
 def reap_run(change: Change, run_id: str) -> bool:
@@ -74,7 +79,9 @@ def reap_run(change: Change, run_id: str) -> bool:
     command = _due(change, run)
     if command is None:
         return time_out(change, conversation, run)
-    transition(change, conversation, run, command)
+    after = transition(change, conversation, run, command)
+    if run.status.is_owned:
+        documents.leave_as_saved(change.tx, after)
     return True
 
 
@@ -105,10 +112,16 @@ def _calls_without_result(change: Change, run: Run) -> tuple[str, ...]:
     """Nobody is there to tell how the open calls went, nor that one which is still waited for."""
     head = head_checkpoint(change.tx, run.conversation_id)
     state = thread_state(change.tx, run.conversation_id, head)
-    names = [call.name for call in state.open_calls if call.id not in state.pending_results]
-    if run.stop is not None and run.stop.waiting_for is not None:
-        names.append(str(run.stop.waiting_for["tool"]))
-    return tuple(dict.fromkeys(names))
+    recorded = calls_by_id(change.tx, run, [call.id for call in state.open_calls])
+    names = [
+        call.name
+        for call in state.open_calls
+        if call.id not in state.pending_results and call.id not in recorded
+    ]
+    waited_for = run.stop.waiting_for if run.stop is not None else None
+    if waited_for is not None and not is_recorded(change.tx, run, str(waited_for["tool"])):
+        names.append(str(waited_for["tool"]))
+    return tuple(dict.fromkeys([*names, *unknown_tools(change.tx, run.id)]))
 
 
 def _is_stuck(run: Run, policy: Policy, now: datetime) -> bool:

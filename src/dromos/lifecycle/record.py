@@ -14,7 +14,8 @@ from dromos.domain.runs import Fence, Run
 from dromos.domain.statuses import RunStatus
 from dromos.lifecycle.change import Change, Conversation
 from dromos.ports.meter import Meter
-from dromos.ports.store import ReadTx, Store, Table, Tx
+from dromos.ports.probe import Moment, Point, Probe
+from dromos.ports.store import ReadTx, Store, Tx
 
 T = TypeVar("T")
 
@@ -32,8 +33,10 @@ def fenced(run: Run | None, fence: Fence, *, while_cancelling: bool) -> Run:
 
 def lock_owned(change: Change, fence: Fence) -> tuple[Conversation, Run]:
     """The run of `fence` and its conversation, locked in the lock order, running or cancelling."""
-    conversation = change.lock_conversation(_conversation_of(change.tx, fence))
-    run = fenced(change.tx.lock_run(fence.run_id), fence, while_cancelling=True)
+    conversation_id = _conversation_of(change.tx, fence)
+    locked = change.tx.lock_run(fence.run_id, within=conversation_id)
+    conversation = change.lock_conversation(conversation_id)
+    run = fenced(locked, fence, while_cancelling=True)
     if conversation is None:
         raise LeaseLost(f"the conversation of run {run.id} is gone")
     return conversation, run
@@ -48,24 +51,33 @@ def _conversation_of(tx: Tx, fence: Fence) -> str:
 class FencedRecorder:
     """`ports.recorder.Recorder` over the store."""
 
-    def __init__(self, store: Store, fence: Fence, meter: Meter) -> None:
-        self._store, self.fence, self._meter = store, fence, meter
+    def __init__(self, store: Store, fence: Fence, meter: Meter, probe: Probe) -> None:
+        self._store, self.fence, self._meter, self._probe = store, fence, meter, probe
 
     async def write(
-        self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False, messages: bool = False
+        self,
+        fn: Callable[[Tx, Run], T],
+        *,
+        while_cancelling: bool = False,
+        messages: bool = False,
+        point: Point = Point.RECORD,
     ) -> T:
         fence = self.fence
 
         def operation(tx: Tx) -> T:
-            if messages:
-                tx.lock(Table.CONVERSATIONS, {"id": _conversation_of(tx, fence)})
-            return fn(tx, fenced(tx.lock_run(fence.run_id), fence, while_cancelling=while_cancelling))
+            within = _conversation_of(tx, fence) if messages else None
+            run = fenced(tx.lock_run(fence.run_id, within=within), fence, while_cancelling=while_cancelling)
+            value = fn(tx, run)
+            self._probe.reach(point.at(Moment.WRITTEN))
+            return value
 
         try:
-            return await self._store.write(operation)
+            value = await self._store.write(operation)
         except LeaseLost:
             self._meter.late_write()
             raise
+        self._probe.reach(point.at(Moment.COMMITTED))
+        return value
 
     async def read(self, fn: Callable[[ReadTx], T]) -> T:
         return await self._store.read(fn)

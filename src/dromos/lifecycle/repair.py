@@ -2,8 +2,9 @@
 
 The engine's thread is never edited. What is missing is written as rows of `messages` that the next run's one input
 carries in: exactly one result per open tool call, and the text that was cut off. A result comes from the head's
-pending writes where the call finished there; a call of which nobody knows how it went says so; any other call did
-not happen. Called in the end's own transaction where the end settles, else when the next message arrives.
+pending writes where the call finished there, else from the journal of calls; a call of which nobody knows how it went
+says so; any other call did not happen. Called in the end's own transaction where the end settles, else when the next
+message arrives.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dromos.domain.effects import OUTCOME_UNKNOWN, CallStatus
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Run
 from dromos.domain.statuses import RunStatus
 from dromos.domain.text import text_of
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.history import (
-    OpenCall,
     ThreadState,
     document_text,
     head_checkpoint,
@@ -25,9 +26,8 @@ from dromos.lifecycle.history import (
     resumed_chain,
     thread_state,
 )
+from dromos.lifecycle.journal import calls_by_id
 from dromos.ports.store import In, Row, Table
-
-OUTCOME_UNKNOWN = "outcome unknown: this call was under way when the run stopped and may have happened"
 
 _NOT_DONE: dict[Reason, str] = {
     Reason.CANCELLED_BY_USER: "cancelled by the person",
@@ -82,22 +82,37 @@ def _write_results(change: Change, conversation: Conversation, run: Run, state: 
         )
         contents = {row["num"]: row for row in found}
     lost = _lost_at_work(change, run)
+    recorded = calls_by_id(change.tx, run, [call.id for call in state.open_calls])
+    named = _named_as_unknown(run, recorded)
     for call in state.open_calls:
-        pending = state.pending_results.get(call.id)
+        pending, record = state.pending_results.get(call.id), recorded.get(call.id)
         if pending is not None:
             row = contents[pending["num"]]
             result = {key: row[key] for key in ("content", "name", "status", "run_id")}
-        elif lost or _is_unknown(run, call):
+        elif record is not None and record["status"] != CallStatus.PARKED:
+            result = {**_of_journal(record), "name": call.name, "run_id": record["run_id"]}
+        elif lost or call.id in named or call.name in named:
             result = {"content": OUTCOME_UNKNOWN, "name": call.name, "status": "error", "run_id": run.id}
         else:
             result = {"content": _not_done(run), "name": call.name, "status": "error", "run_id": run.id}
         change.add_message(conversation, role="tool", kind="tool", tool_call_id=call.id, **result)
 
 
-def _is_unknown(run: Run, call: OpenCall) -> bool:
-    """True where the stop names this call, by its id or by its tool's name, as one whose outcome nobody knows."""
-    named = run.stop.unknown_calls if run.stop else ()
-    return call.id in named or call.name in named
+def _of_journal(record: Row) -> Row:
+    """What the journal knows of a call: how it went, or that nobody knows."""
+    if record["status"] == CallStatus.INTENT:
+        return {"content": OUTCOME_UNKNOWN, "status": "error"}
+    outcome = record["outcome"]
+    return {"content": outcome["text"], "status": "error" if outcome["is_error"] else None}
+
+
+def _named_as_unknown(run: Run, recorded: Mapping[str, Row]) -> set[str]:
+    """Ids of calls, or names of tools, of which the stop says that nobody knows their outcome.
+
+    Where the journal knows which call of a tool that is, another one of the same name was never begun.
+    """
+    begun = {row["tool"] for row in recorded.values() if row["status"] == CallStatus.INTENT}
+    return {name for name in (run.stop.unknown_calls if run.stop else ()) if name not in begun}
 
 
 def _lost_at_work(change: Change, run: Run) -> bool:

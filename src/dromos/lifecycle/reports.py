@@ -3,26 +3,34 @@
 The history stays valid for the next model call whatever is reported: a result belongs to a call that waits for one,
 and before anything else is stored each call that got none is given one that says so. Conversation and run are locked
 and checked; see `dromos.lifecycle.tokens`.
+
+While a run stops only what came of its work is taken: steps that ended, results, and the text that was cut off.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dromos.domain.effects import NO_RESULT
-from dromos.domain.errors import Fault, Invalid, VersionConflict
+from dromos.domain.effects import NO_RESULT, given_call_id
+from dromos.domain.errors import Fault, Invalid, InvalidTransition, VersionConflict
 from dromos.domain.runs import Run
+from dromos.domain.statuses import RunStatus
 from dromos.domain.text import clean_json, text_of
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.history import document_text, last_answer, thread_state
+from dromos.lifecycle.patching import note_report
 from dromos.ports.store import In, ReadTx, Row, Table
+from dromos.wire.shapes import run_json
 
 MAX_STEPS = 10_000
 """Steps of one run."""
 
-_RENAMED = re.compile(r"~\d+$")
+
+def _refuse_while_stopping(run: Run, why: str) -> None:
+    if run.status is RunStatus.CANCELLING:
+        told = f"A stop was accepted for this run: {why}. Nothing of this call was taken."
+        raise InvalidTransition(told, current={"run": run_json(run)})
 
 
 # --- steps
@@ -30,7 +38,11 @@ def report_steps(change: Change, run: Run, reported: Sequence[Mapping[str, Any]]
     """Add or update steps by `id`, as `wire.adapter.StepReport` has them; returns how many the run has now."""
     latest: dict[str, Row] = {step["id"]: step for step in clean_json(list(reported))[0]}
     where = {"run_id": run.id, "id": In(list(latest))}
-    known = {row["id"] for row in change.tx.find(Table.RUN_STEPS, where, columns=("id",))}
+    found = change.tx.find(Table.RUN_STEPS, where, columns=("id", "status"))
+    known = {row["id"] for row in found}
+    at_work = {row["id"] for row in found if row["status"] == "running"}
+    if any(step["status"] == "running" and step_id not in at_work for step_id, step in latest.items()):
+        _refuse_while_stopping(run, "no step is begun any more; report how those under way ended")
     have = change.tx.count(Table.RUN_STEPS, {"run_id": run.id})
     if have + len(latest.keys() - known) > MAX_STEPS:
         most = f"a run keeps {MAX_STEPS} steps at most; report fewer, larger ones"
@@ -54,6 +66,7 @@ def report_steps(change: Change, run: Run, reported: Sequence[Mapping[str, Any]]
             **told,
         }
         change.tx.put(Table.RUN_STEPS, row)
+    note_report(change, run)
     return have + len(latest.keys() - known)
 
 
@@ -70,7 +83,7 @@ class _Tail:
         """The stored id of the open call that the adapter calls `given`."""
         if given in self.open:
             return given
-        return next((stored for stored in self.open if _RENAMED.sub("", stored) == given), None)
+        return next((stored for stored in self.open if given_call_id(stored) == given), None)
 
     def new_call(self, given: str) -> str:
         """`given`, or with a number behind it where an earlier call of the conversation has that id."""
@@ -87,15 +100,21 @@ def append_messages(
     """Rows of the messages as they stand in the history, as `wire.adapter.NewHistoryMessage` has them.
 
     One whose `id` is stored already for this run is not stored again; with other words it raises `VersionConflict`.
-    Raises `Invalid` for a result without a call that waits for it.
+    Raises `Invalid` for a result without a call that waits for it, `InvalidTransition` for whole messages while the run
+    stops.
     """
     tail = _Tail(change.tx, conversation.id)
     rows: list[Row] = []
     for place, message in enumerate(messages):
         told = clean_json(dict(message))[0]
         row = _stored_before(change, run, told) if told["id"] is not None else None
+        if row is None and told["role"] == "assistant" and not told["interrupted"]:
+            _refuse_while_stopping(
+                run, "send what was said so far with `interrupted`, and results of open calls"
+            )
         rows.append(row or _append(change, conversation, run, told, tail, f"/messages/{place}"))
         change.write_messages()
+    note_report(change, run)
     return rows
 
 

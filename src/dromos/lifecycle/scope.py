@@ -52,8 +52,8 @@ def lock_own_run(change: Change, user_id: str, run_id: str) -> tuple[Conversatio
 def lock_run(change: Change, run_id: str) -> tuple[Conversation, Run]:
     """As `lock_own_run`, for owners and sweeps: whoever's it is."""
     run = change.tx.load_run(run_id)
+    locked = change.tx.lock_run(run_id, within=run.conversation_id) if run else None
     conversation = change.lock_conversation(run.conversation_id) if run else None
-    locked = change.tx.lock_run(run_id)
     if conversation is None or locked is None:
         raise no_such("run")
     return conversation, locked

@@ -7,6 +7,8 @@ state but what it was built with.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,6 +25,8 @@ from dromos.lifecycle import (
     documents,
     finish,
     followups,
+    grants,
+    journal,
     overview,
     owners,
     read,
@@ -30,6 +34,7 @@ from dromos.lifecycle import (
     resume,
     retention,
     scope,
+    stalls,
     submit,
 )
 from dromos.lifecycle.change import Change
@@ -48,20 +53,24 @@ from dromos.lifecycle.contract import (
     RunOptions,
 )
 from dromos.lifecycle.idempotency import CONSTRAINT, answered
+from dromos.lifecycle.journal import RunJournal
 from dromos.lifecycle.outside import Outside
 from dromos.lifecycle.overview import Overview
 from dromos.lifecycle.record import FencedRecorder
 from dromos.lifecycle.steering import RunSteering
 from dromos.ports.agent import InputMessage, Outcome, Steering
 from dromos.ports.clock import Ids
+from dromos.ports.journal import Journal
 from dromos.ports.live import DocumentSnapshot
 from dromos.ports.meter import Meter, NoMeter
-from dromos.ports.probe import NoProbe, Probe
+from dromos.ports.probe import Moment, NoProbe, Point, Probe
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import Row, Store, Tx
 from dromos.ports.wakeup import Wakeup, document_topic
 
 T = TypeVar("T")
+ABSENT_SECONDS = 3.0
+"""A server that looks later than this, or than a third of the adapters' grace, was away."""
 
 
 class Lifecycle:
@@ -80,7 +89,7 @@ class Lifecycle:
         self.probe, self.meter = probe or NoProbe(), meter or NoMeter()
         self.outside = Outside(store, self._change, self._answer, self.meter)
 
-    async def _change(self, point: str, operation: Callable[[Change], T]) -> T:
+    async def _change(self, point: Point, operation: Callable[[Change], T]) -> T:
         """One transaction, then its wake-ups.
 
         Crash points: `<point>.written` inside the transaction, `<point>.committed` where it is on disk and nobody
@@ -91,20 +100,20 @@ class Lifecycle:
             change = Change(tx, self.ids, self.policy)
             value = operation(change)
             change.flush()
-            self.probe.reach(f"{point}.written")
+            self.probe.reach(point.at(Moment.WRITTEN))
             return value, change
 
         value, done = await self.store.write(fn)
-        self.probe.reach(f"{point}.committed")
-        for topic in sorted(done.topics):
-            self.wakeup.notify(topic)
+        self.probe.reach(point.at(Moment.COMMITTED))
+        for topic, news in sorted(done.topics.items()):
+            self.wakeup.notify(topic, news)
         for topic in sorted(done.topics_elsewhere):
             self.wakeup.notify_elsewhere(topic)
         for run in done.ended:
             self.meter.run_ended(run.status, run.error_code)
         return value
 
-    async def _answer(self, point: str, operation: Callable[[Change], Answer]) -> Answer:
+    async def _answer(self, point: Point, operation: Callable[[Change], Answer]) -> Answer:
         """As `_change`; a concurrent first call with the same key was stored meanwhile: its answer is the answer."""
         try:
             return await self._change(point, operation)
@@ -115,7 +124,8 @@ class Lifecycle:
 
     # --- clients: writes. Where `encode` is given, the answer is built inside the transaction and stored with `key`.
     async def ensure_user(self, user_id: str, name: str) -> None:
-        await self._change("ensure_user", lambda change: submit.ensure_user(change, user_id, name))
+        with suppress(Duplicate):
+            await self._change(Point.ENSURE_USER, lambda change: submit.ensure_user(change, user_id, name))
 
     async def create_conversation(
         self, user_id: str, title: str | None, agent: str, encode: Encode, key: IdempotencyKey | None
@@ -126,7 +136,7 @@ class Lifecycle:
 
             return answered(change, user_id, key, None, effect, encode)
 
-        return await self._answer("create_conversation", operation)
+        return await self._answer(Point.CREATE_CONVERSATION, operation)
 
     async def change_conversation(
         self,
@@ -142,12 +152,13 @@ class Lifecycle:
             last = submit.change_conversation(change, held, title=title, archived=archived, seen_seq=seen_seq)
             return held.row, last
 
-        return await self._change("change_conversation", operation)
+        return await self._change(Point.CHANGE_CONVERSATION, operation)
 
     async def delete_conversation(self, user_id: str, conversation_id: str) -> bool:
         """Mark it deleting and stop its live run; True once nothing of it is left. A repeat goes on with it."""
         return await self._change(
-            "delete_conversation", lambda change: delete.delete_conversation(change, user_id, conversation_id)
+            Point.DELETE_CONVERSATION,
+            lambda change: delete.delete_conversation(change, user_id, conversation_id),
         )
 
     async def post_message(
@@ -165,7 +176,7 @@ class Lifecycle:
 
             return answered(change, user_id, key, post.conversation_id, effect, encode)
 
-        return await self._answer("post_message", operation)
+        return await self._answer(Point.POST_MESSAGE, operation)
 
     async def continue_run(
         self,
@@ -189,7 +200,7 @@ class Lifecycle:
 
             return answered(change, user_id, key, conversation_id, effect, encode)
 
-        return await self._answer("continue_run", operation)
+        return await self._answer(Point.CONTINUE_RUN, operation)
 
     async def request_cancel(
         self, user_id: str, run_id: str, *, by: str = "user", comment: str | None = None
@@ -201,7 +212,7 @@ class Lifecycle:
 
         while True:
             try:
-                return await self._change("request_cancel", operation)
+                return await self._change(Point.REQUEST_CANCEL, operation)
             except LostRace:
                 continue  # the run moved between a look and its lock; it moves a few times at most
 
@@ -218,14 +229,14 @@ class Lifecycle:
             held, row = scope.lock_own_followup(change, user_id, followup_id)
             return followups.change_followup(change, held, row, version, content=content, position=position)
 
-        return await self._change("change_followup", operation)
+        return await self._change(Point.CHANGE_FOLLOWUP, operation)
 
     async def discard_followup(self, user_id: str, followup_id: str, version: int | None = None) -> Row:
         def operation(change: Change) -> Row:
             held, row = scope.lock_own_followup(change, user_id, followup_id)
             return followups.discard_followup(change, held, row, version)
 
-        return await self._change("discard_followup", operation)
+        return await self._change(Point.DISCARD_FOLLOWUP, operation)
 
     async def send_followup(
         self,
@@ -244,7 +255,7 @@ class Lifecycle:
 
             return answered(change, user_id, key, f"{followup_id} {held.id}", effect, encode)
 
-        return await self._answer("send_followup", operation)
+        return await self._answer(Point.SEND_FOLLOWUP, operation)
 
     async def decide(
         self,
@@ -265,15 +276,28 @@ class Lifecycle:
 
             return answered(change, user_id, key, f"{request_id} {held.id}", effect, encode)
 
-        return await self._answer("decide", operation)
+        return await self._answer(Point.DECIDE, operation)
+
+    async def revoke_grant(self, user_id: str, grant_id: str) -> None:
+        """Leave that a person gave for good counts no more, from the next call on."""
+        await self._change(Point.REVOKE_GRANT, lambda change: grants.revoke(change, user_id, grant_id))
 
     # --- owners
     async def register_owner(self, owner_id: str, kind: str, host: str, pid: int, ttl: float | None) -> None:
         operation = partial(owners.register_owner, owner_id=owner_id, kind=kind, host=host, pid=pid, ttl=ttl)
-        await self._change("register_owner", operation)
+        await self._change(Point.REGISTER_OWNER, operation)
+
+    async def note_presence(self, owner_id: str, due: datetime | None = None) -> datetime:
+        """The database's time. Where that is long after `due`, when this incarnation meant to look again, nobody could
+        renew in between: adapter sessions get their whole grace anew, as after a restart."""
+        now = await self.store.read(lambda tx: tx.now())
+        late = 0.0 if due is None else (now - due).total_seconds()
+        if late >= max(self.policy.adapter_grace / 3, ABSENT_SECONDS):
+            await self._change(Point.REGISTER_OWNER, partial(owners.serve_anew, owner_id=owner_id))
+        return now
 
     async def retire_owner(self, owner_id: str) -> None:
-        await self._change("retire_owner", lambda change: owners.retire_owner(change, owner_id))
+        await self._change(Point.RETIRE_OWNER, lambda change: owners.retire_owner(change, owner_id))
 
     async def claim(
         self,
@@ -289,7 +313,7 @@ class Lifecycle:
         then true and `compose_input` is not needed.
         """
         return await self._change(
-            "claim", lambda change: claim.claim(change, owner_id, agents, limit, composers, without)
+            Point.CLAIM, lambda change: claim.claim(change, owner_id, agents, limit, composers, without)
         )
 
     async def refuse_work(self, run_id: str, code: ErrorCode, message: str) -> None:
@@ -297,14 +321,20 @@ class Lifecycle:
             held, run = scope.lock_run(change, run_id)
             finish.refuse_work(change, held, run, code, message)
 
-        await self._change("refuse_work", operation)
+        await self._change(Point.REFUSE_WORK, operation)
 
     async def compose_input(self, fence: Fence, compose: Callable[[list[InputMessage]], Any]) -> Any:
         """First claim: gather what the thread lacks, let the agent make the one input, store it under the fence."""
-        return await self.recorder(fence).write(lambda tx, run: claim.compose_input(tx, run, compose))
+        return await self.recorder(fence).write(
+            lambda tx, run: claim.compose_input(tx, run, compose), point=Point.COMPOSE_INPUT
+        )
 
     def recorder(self, fence: Fence) -> Recorder:
-        return FencedRecorder(self.store, fence, self.meter)
+        return FencedRecorder(self.store, fence, self.meter, self.probe)
+
+    def journal(self, fence: Fence) -> Journal:
+        """The record of the tool calls that the run's owner makes."""
+        return RunJournal(self.recorder(fence))
 
     def steering(self, fence: Fence) -> Steering:
         """What people send to the live run while its owner works."""
@@ -315,12 +345,16 @@ class Lifecycle:
             documents.keep_document(tx, run, snapshot)
             return run.conversation_id
 
-        conversation_id = await self.recorder(fence).write(operation, while_cancelling=True)
+        conversation_id = await self.recorder(fence).write(
+            operation, while_cancelling=True, point=Point.SAVE_DOCUMENT
+        )
         self.wakeup.notify_elsewhere(document_topic(conversation_id))
 
     async def note_tries(self, fence: Fence, tries: Mapping[str, int]) -> None:
         """Keep the count of failed tries with the run."""
-        await self.recorder(fence).write(lambda tx, run: documents.note_tries(tx, run, tries))
+        await self.recorder(fence).write(
+            lambda tx, run: documents.note_tries(tx, run, tries), point=Point.NOTE_TRIES
+        )
 
     async def end_attempt(self, fence: Fence, outcome: Outcome, document: DocumentSnapshot | None) -> Run:
         """The outcome of an attempt: T7, T8, T10, T11, T12, or T17 where a stop was accepted meanwhile.
@@ -328,7 +362,7 @@ class Lifecycle:
         Saves the document in the same transaction.
         """
         return await self._change(
-            "end_attempt", lambda change: finish.end_attempt(change, fence, outcome, document)
+            Point.END_ATTEMPT, lambda change: finish.end_attempt(change, fence, outcome, document)
         )
 
     async def end_stopped(
@@ -341,7 +375,7 @@ class Lifecycle:
                 change, fence, forced=forced, unknown_calls=unknown_calls, document=document
             )
 
-        return await self._change("end_stopped", operation)
+        return await self._change(Point.END_STOPPED, operation)
 
     async def note_waiting_for(self, fence: Fence, tool: str | None, until_s: float | None) -> Run:
         """The call a stopping run still waits for (server part `stop.waiting_for`); returns the run as it is now."""
@@ -349,7 +383,9 @@ class Lifecycle:
         def operation(tx: Tx, run: Run) -> Run:
             return documents.note_waiting_for(tx, run, tool, until_s)
 
-        return await self.recorder(fence).write(operation, while_cancelling=True)
+        run = await self.recorder(fence).write(operation, while_cancelling=True, point=Point.NOTE_WAITING_FOR)
+        self.wakeup.notify_elsewhere(document_topic(run.conversation_id))
+        return run
 
     async def status_under(self, fence: Fence) -> RunStatus | None:
         """The run's status while the fence holds; None once another owner, or nobody, has it."""
@@ -359,30 +395,38 @@ class Lifecycle:
         """The run's count of failed tries since its last checkpoint."""
         return await self.store.read(lambda tx: read.tries_under(tx, fence))
 
+    async def unknown_calls_under(self, fence: Fence) -> list[str]:
+        """Tools of this run that were called, must not be called again, and of which nobody knows how it went."""
+        return await self.store.read(lambda tx: journal.unknown_tools(tx, fence.run_id, ("unsafe",)))
+
     async def owned_by(self, owner_id: str) -> dict[Fence, RunStatus]:
         """The runs that the rows call this owner's."""
         return await self.store.read(lambda tx: read.owned_by(tx, owner_id))
 
     async def sweep(self) -> int:
-        """One reaper pass, one run per transaction: lost owners, stuck stops, deadlines, deletions, old rows.
+        """One reaper pass, one run per transaction: lost owners, stuck stops, deadlines, stalls, deletions, old rows.
 
         Returns how many rows it moved.
         """
-        orphans = await self.store.write(lambda tx: reap.list_orphans(tx, self.policy))
+        orphans = await self._change(Point.ORPHANS, lambda change: reap.list_orphans(change.tx, self.policy))
         due = await self.store.read(lambda tx: reap.list_due(tx, self.policy))
         moved = 0
         for run_id in dict.fromkeys([*orphans, *due.runs]):
             moved += await self._reap(partial(reap.reap_run, run_id=run_id))
+        for run_id in due.silent:
+            moved += await self._reap(partial(stalls.act_on_silence, run_id=run_id))
         for conversation_id in due.conversations:
             moved += await self._reap(partial(reap.erase_doomed, conversation_id=conversation_id))
         outdated = await self.store.read(lambda tx: retention.list_outdated(tx, self.policy))
         if outdated:
-            moved += await self._change("sweep", lambda change: retention.remove_outdated(change, outdated))
+            moved += await self._change(
+                Point.OUTDATED, lambda change: retention.remove_outdated(change, outdated)
+            )
         return moved
 
     async def _reap(self, operation: Callable[[Change], bool]) -> bool:
         try:
-            return await self._change("reap", operation)
+            return await self._change(Point.REAP, operation)
         except (LostRace, Refusal):
             return False  # somebody else was there first; the next sweep looks again
 
@@ -459,6 +503,12 @@ class Lifecycle:
     async def requests(self, user_id: str, limit: int, cursor: str | None) -> tuple[list[Row], str | None]:
         """The person's open questions over all conversations, oldest first."""
         return await self.store.read(lambda tx: read.requests(tx, user_id, limit, cursor))
+
+    async def grants(
+        self, user_id: str, conversation_id: str | None, limit: int, cursor: str | None
+    ) -> tuple[list[Row], str | None]:
+        """Leave that the person gave for good and that is in force, newest first."""
+        return await self.store.read(lambda tx: grants.listed(tx, user_id, conversation_id, limit, cursor))
 
     async def silent_owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[Run, dict[str, Any]]]:
         """By conversation: the run whose owner gives no sign of life, and that owner; whoever's they are."""

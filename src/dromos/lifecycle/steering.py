@@ -10,45 +10,41 @@ from typing import TypeVar
 
 from dromos.domain.errors import LeaseLost
 from dromos.domain.runs import Run
-from dromos.domain.statuses import FollowupStatus, WhenBusy
 from dromos.lifecycle.change import Change
 from dromos.lifecycle.contract import Policy
 from dromos.lifecycle.followups import deliver_steers
 from dromos.lifecycle.history import input_messages
 from dromos.ports.agent import InputMessage, Take
 from dromos.ports.clock import Ids
-from dromos.ports.probe import Probe
+from dromos.ports.probe import Moment, Point, Probe
 from dromos.ports.recorder import Recorder
-from dromos.ports.store import Table, Tx
+from dromos.ports.store import Row, Tx
 from dromos.ports.wakeup import Wakeup
 
 T = TypeVar("T")
 
 
 class RunSteering:
-    """One attempt's. Crash points: `steer.written` inside a transaction that gave messages out, `steer.committed` where
-    it is on disk and nobody was told yet."""
+    """One attempt's. A transaction that gave messages out is a crash point of its own, `steer`, beside the name of what
+    it wrote."""
 
     def __init__(self, recorder: Recorder, wakeup: Wakeup, ids: Ids, policy: Policy, probe: Probe) -> None:
         self._recorder, self._wakeup, self._ids = recorder, wakeup, ids
         self._policy, self._probe = policy, probe
 
-    async def take(self) -> list[InputMessage]:
-        return await self.write(lambda tx, run, take: take())
-
-    async def write(self, fn: Callable[[Tx, Run, Take], T]) -> T:
-        def operation(tx: Tx, run: Run) -> tuple[T, set[str]]:
+    async def write(self, fn: Callable[[Tx, Run, Take], T], *, point: Point = Point.RECORD) -> T:
+        def operation(tx: Tx, run: Run) -> tuple[T, dict[str, list[Row]]]:
             giving = _Giving(tx, run, self._ids, self._policy)
             value = fn(tx, run, giving.take)
             if giving.topics:
-                self._probe.reach("steer.written")
+                self._probe.reach(Point.STEER.at(Moment.WRITTEN))
             return value, giving.topics
 
-        value, topics = await self._recorder.write(operation, messages=True)
+        value, topics = await self._recorder.write(operation, messages=True, point=point)
         if topics:
-            self._probe.reach("steer.committed")
-        for topic in sorted(topics):
-            self._wakeup.notify(topic)
+            self._probe.reach(Point.STEER.at(Moment.COMMITTED))
+        for topic, news in sorted(topics.items()):
+            self._wakeup.notify(topic, news)
         return value
 
 
@@ -57,17 +53,10 @@ class _Giving:
 
     def __init__(self, tx: Tx, run: Run, ids: Ids, policy: Policy) -> None:
         self._tx, self._run, self._ids, self._policy = tx, run, ids, policy
-        self.topics: set[str] = set()
+        self.topics: dict[str, list[Row]] = {}
 
     def take(self) -> list[InputMessage]:
         run = self._run
-        where = {
-            "conversation_id": run.conversation_id,
-            "status": FollowupStatus.WAITING.value,
-            "when_busy": WhenBusy.STEER.value,
-        }
-        if not self._tx.count(Table.RUN_FOLLOWUPS, where):
-            return []
         change = Change(self._tx, self._ids, self._policy)
         conversation = change.lock_conversation(run.conversation_id)
         if conversation is None:

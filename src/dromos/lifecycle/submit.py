@@ -7,12 +7,11 @@ starts the next one, or it finds no live run and starts its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from dromos.domain.backend import check_narrower
-from dromos.domain.errors import ConversationBusy, Duplicate, TooManyWaiting
+from dromos.domain.errors import ConversationBusy, TooManyWaiting
 from dromos.domain.followups import acts_as
 from dromos.domain.machine import Supersede, ended_open
 from dromos.domain.reasons import Reason
@@ -31,7 +30,8 @@ from dromos.wire.shapes import run_json
 
 
 def ensure_user(change: Change, user_id: str, name: str) -> None:
-    """Of several processes that start at once on an empty database the first one makes the row."""
+    """Of several processes that start at once on an empty database the first one makes the row; the others get a
+    `Duplicate`, and it is there."""
     if change.tx.first(Table.USERS, {"id": user_id}) is None:
         row = {
             "id": user_id,
@@ -40,8 +40,7 @@ def ensure_user(change: Change, user_id: str, name: str) -> None:
             "first_seq": 1,
             "created_at": change.now,
         }
-        with suppress(Duplicate):
-            change.tx.put(Table.USERS, row)
+        change.tx.put(Table.USERS, row)
 
 
 def create_conversation(change: Change, user_id: str, title: str | None, agent: str) -> Conversation:

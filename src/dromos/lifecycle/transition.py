@@ -18,7 +18,7 @@ from dromos.domain.machine import Command, decide
 from dromos.domain.runs import Run
 from dromos.domain.statuses import TRIGGER_STATUS, OwnerKind, RunStatus
 from dromos.domain.text import one_line, text_of
-from dromos.lifecycle import announce, succession, tokens
+from dromos.lifecycle import announce, journal, succession, tokens
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.history import head_checkpoint, last_answer
 from dromos.lifecycle.repair import complete_calls, settle
@@ -80,6 +80,7 @@ def _end(
     start_next: bool,
 ) -> Run:
     _keep_attempt(change, before, after)
+    after = _naming_the_step(change, _naming_unknown_calls(change, before, after))
     answer = last_answer(change.tx, after) if before.attempt else None
     interrupted: Row | None = None
     if settles:
@@ -124,11 +125,27 @@ def _keep_attempt(change: Change, before: Run, after: Run) -> None:
             },
         )
     elif before.status.is_owned and not after.status.is_owned:
-        change.tx.change(
+        change.tx.set(
             Table.RUN_ATTEMPTS,
             {"run_id": after.id, "attempt": after.attempt},
             {"ended_at": change.now, "reason": after.reason.value},
         )
+
+
+def _naming_unknown_calls(change: Change, before: Run, after: Run) -> Run:
+    """A run that nobody owns is stopped at once; what an earlier owner left without an outcome is named still."""
+    if after.stop is None or before.status.is_owned or not before.attempt:
+        return after
+    unknown = tuple(journal.unknown_tools(change.tx, before.id))
+    return replace(after, stop=replace(after.stop, unknown_calls=unknown))
+
+
+def _naming_the_step(change: Change, after: Run) -> Run:
+    """A stopped run says where: in its newest step, or behind it."""
+    if after.stop is None or not after.attempt:
+        return after
+    newest = change.tx.find(Table.RUN_STEPS, {"run_id": after.id}, order=("-num",), limit=1)
+    return replace(after, stop=replace(after.stop, step=newest[0]["name"])) if newest else after
 
 
 def _spend_tokens(change: Change, before: Run, after: Run) -> None:

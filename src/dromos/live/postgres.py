@@ -7,7 +7,8 @@ was missed is read from the rows; until then the sweep finds everything, only la
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import psycopg
 import structlog
@@ -19,6 +20,8 @@ log = structlog.get_logger("dromos.live")
 CHANNEL = "dromos"
 RECONNECT_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 BATCH = 200
+TELL_SECONDS = 0.005
+"""At least so long between two notifications, so that what happens at the same time goes out together."""
 
 
 class PostgresWakeup:
@@ -44,8 +47,8 @@ class PostgresWakeup:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def notify(self, topic: str) -> None:
-        self._local.notify(topic)
+    def notify(self, topic: str, news: Sequence[Any] = ()) -> None:
+        self._local.notify(topic, news)
         self._loop.call_soon_threadsafe(self._enqueue, topic)
 
     def notify_elsewhere(self, topic: str) -> None:
@@ -53,6 +56,9 @@ class PostgresWakeup:
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._local.listen(topic, callback)
+
+    def follow(self, topic: str, callback: Callable[[Sequence[Any]], None]) -> Callable[[], None]:
+        return self._local.follow(topic, callback)
 
     def _enqueue(self, topic: str) -> None:
         self._outgoing[topic] = None
@@ -85,11 +91,16 @@ class PostgresWakeup:
         while True:
             while self._outgoing:
                 topics = list(self._outgoing)[:BATCH]
-                await connection.execute(
-                    "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload",
-                    (CHANNEL, [f"{self._own_id} {topic}" for topic in topics]),
-                )
-                for topic in topics:
-                    self._outgoing.pop(topic, None)
+                for topic in topics:  # one that comes again meanwhile is told again
+                    del self._outgoing[topic]
+                try:
+                    await connection.execute(
+                        "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload",
+                        (CHANNEL, [f"{self._own_id} {topic}" for topic in topics]),
+                    )
+                except psycopg.Error:
+                    self._outgoing.update(dict.fromkeys(topics))
+                    raise
+                await asyncio.sleep(TELL_SECONDS)
             self._something.clear()
             await self._something.wait()

@@ -14,7 +14,9 @@ from typing import Any, Protocol, TypeVar
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.runs import Run
 from dromos.domain.statuses import Verdict
+from dromos.ports.journal import Desk
 from dromos.ports.live import LiveRun
+from dromos.ports.probe import Point
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import Row, Tx
 
@@ -66,7 +68,8 @@ class Decided:
     """A decision on a request of this run that no owner has applied yet.
 
     It is handed to every attempt until the agent says, in the transaction that keeps what came of it, that it is
-    consumed. `engine_id` is the engine's own name of the question; `arguments` and `prompt` are what was shown.
+    consumed. `engine_id` is the engine's own name of the question; `arguments` and `prompt` are what was shown. One
+    with a `call_key` belongs to the journal, which applies it when the call is made.
     """
 
     request_id: str
@@ -79,6 +82,7 @@ class Decided:
     arguments: Any = None
     prompt: str | None = None
     engine_id: str | None = None
+    call_key: str | None = None
 
 
 def decided_from(row: Row) -> Decided:
@@ -95,6 +99,7 @@ def decided_from(row: Row) -> Decided:
         arguments=row["arguments"],
         prompt=row["prompt"],
         engine_id=row["engine_id"],
+        call_key=row["call_key"],
     )
 
 
@@ -123,14 +128,10 @@ class Steering(Protocol):
     """What a person sends while the run is at work, for the agent to read before its next model call.
 
     A message is given out once, in the transaction in which it enters the history; rolled back, it waits as before.
-    What no call takes waits for the run's successor. Both raise `LeaseLost` as the recorder does.
+    What no call takes waits for the run's successor. Raises `LeaseLost` as the recorder does.
     """
 
-    async def take(self) -> list[InputMessage]:
-        """What waits now, in a transaction of its own: for agents that keep their history elsewhere."""
-        ...
-
-    async def write(self, fn: Callable[[Tx, Run, Take], T]) -> T:
+    async def write(self, fn: Callable[[Tx, Run, Take], T], *, point: Point = Point.RECORD) -> T:
         """As the recorder's `write` with `messages`. Where `fn` calls its last argument, what waits enters the
         history behind everything `fn` stored before, and `fn` stores it in the agent's own state."""
         ...
@@ -145,7 +146,8 @@ class Attempt:
     `decisions` are what people answered since it parked, to be applied now.
     `unknown_calls` is filled with the tools whose outcome nobody knows when the attempt was cut. `note_tries` keeps
     the count of failed tries with the run, so that a takeover goes on counting. `steer` gives out what people send
-    meanwhile; an agent that cannot read while it works leaves it alone.
+    meanwhile; an agent that cannot read while it works leaves it alone. `desk` is where its tool calls are recorded.
+    `begins`: nobody worked in this conversation before, so there is nothing to take up.
     """
 
     run: Run
@@ -157,6 +159,8 @@ class Attempt:
     steer: Steering | None = None
     unknown_calls: list[str] = field(default_factory=list)
     decisions: Sequence[Decided] = ()
+    desk: Desk | None = None
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

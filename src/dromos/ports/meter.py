@@ -21,7 +21,7 @@ class Meter(Protocol):
         ...
 
     def late_write(self) -> None:
-        """A write was refused because its run has another owner, or takes no more."""
+        """A write was refused, or a result dropped, because its run has another owner, or takes no more."""
         ...
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from dromos.domain.runs import Fence, Run
+from dromos.ports.probe import Point
 from dromos.ports.store import ReadTx, Tx
 
 T = TypeVar("T")
@@ -19,7 +20,12 @@ class Recorder(Protocol):
     fence: Fence
 
     async def write(
-        self, fn: Callable[[Tx, Run], T], *, while_cancelling: bool = False, messages: bool = False
+        self,
+        fn: Callable[[Tx, Run], T],
+        *,
+        while_cancelling: bool = False,
+        messages: bool = False,
+        point: Point = Point.RECORD,
     ) -> T:
         """Run `fn(tx, run)` under the fence, with the run row locked.
 
@@ -27,7 +33,7 @@ class Recorder(Protocol):
         before the run's, as the lock order wants it.
 
         `while_cancelling` is for what a run in `cancelling` may still write: journal outcomes, partial text, usage
-        and the document.
+        and the document. `point` names the transaction for fault tests.
         """
         ...
 

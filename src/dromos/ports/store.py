@@ -39,6 +39,8 @@ class Table(StrEnum):
     REQUESTS = "requests"
     RUN_TOKENS = "run_tokens"
     MESSAGE_REVISIONS = "message_revisions"
+    TOOL_CALLS = "tool_calls"
+    TOOL_GRANTS = "tool_grants"
     EVENTS = "events"
     LEASES = "leases"
     IDEMPOTENCY = "idempotency"
@@ -115,15 +117,24 @@ class ReadTx(Protocol):
         self, where: Where, *, order: Sequence[str] = (), limit: int | None = None
     ) -> list[Run]: ...
 
+    def any_claimable(self, agents: Sequence[str], user_id: str) -> bool:
+        """Whether `claimable` would find one of this person's runs, somebody else's locks aside. Locks nothing."""
+        ...
+
 
 class Tx(ReadTx, Protocol):
     """A read-write transaction. Lock order: conversation, run, then users, counters last."""
 
     def lock(self, table: Table, where: Where) -> Row | None:
-        """The one row that matches, locked until the end of the transaction."""
+        """The one row that matches, locked until the end of the transaction.
+
+        Asking again for a row by its id costs nothing while the transaction has not written to it.
+        """
         ...
 
-    def lock_run(self, run_id: str) -> Run | None: ...
+    def lock_run(self, run_id: str, *, within: str | None = None) -> Run | None:
+        """With `within`, the id of its conversation, that is locked first, in the same round trip: `lock` has it."""
+        ...
 
     def claimable(
         self,
@@ -159,10 +170,15 @@ class Tx(ReadTx, Protocol):
         ...
 
     def put(self, table: Table, row: Row) -> None:
-        """Insert. Raises `Duplicate` with the constraint's name."""
+        """Insert. A `Duplicate` with the constraint's name is raised here or by anything later in the operation, which
+        then ends without effect."""
         ...
 
     def put_many(self, table: Table, rows: Sequence[Row]) -> None: ...
+
+    def set(self, table: Table, where: Where, values: Row) -> None:
+        """As `change`, where nobody asks how many: what fails is told here or later in the operation."""
+        ...
 
     def upsert(self, table: Table, row: Row) -> None:
         """Insert, or replace all other columns of the row with the same primary key."""

@@ -1,9 +1,12 @@
-"""Wake-ups: hints that something may be there to read. They carry no truth; losing one costs latency only."""
+"""Wake-ups: hints that something may be there to read. They carry no truth; losing one costs latency only.
+
+In the process that committed it, what there is to read may come along, so that nobody has to read it again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 WORK = "work"
 """A queued run may be claimable."""
@@ -25,8 +28,11 @@ def document_topic(conversation_id: str) -> str:
 
 
 class Wakeup(Protocol):
-    def notify(self, topic: str) -> None:
-        """Wake whoever listens to `topic`; after the commit, never inside it. Thread-safe, never blocks."""
+    def notify(self, topic: str, news: Sequence[Any] = ()) -> None:
+        """Wake whoever listens to `topic`; after the commit, never inside it. Thread-safe, never blocks.
+
+        `news`: what was committed, for those who follow the topic in this process.
+        """
         ...
 
     def notify_elsewhere(self, topic: str) -> None:
@@ -35,4 +41,8 @@ class Wakeup(Protocol):
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` on the event loop at each wake-up (several may be merged into one); returns `stop`."""
+        ...
+
+    def follow(self, topic: str, callback: Callable[[Sequence[Any]], None]) -> Callable[[], None]:
+        """As `listen`, but each wake-up comes by itself, in order, with its news. One without is to be read up on."""
         ...

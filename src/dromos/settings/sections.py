@@ -212,6 +212,35 @@ class AgentSettings(Section):
         return self
 
 
+ToolPolicy = Literal["auto", "ask", "deny"]
+
+
+class ToolRuleSettings(Section):
+    policy: ToolPolicy | None = Field(
+        None, description="`auto`: it is called at once, `ask`: after a person said so, `deny`: never."
+    )
+    replay: Literal["read", "keyed", "unsafe"] | None = Field(
+        None,
+        description="After a crash: `read` is repeated, `keyed` repeated with its key, `unsafe` after a person's word.",
+    )
+
+
+class ApprovalSettings(Section):
+    policy: ToolPolicy = Field("auto", description="Policy of tools that nothing else is said of.")
+    trusted_servers: Words = Field(
+        (), description="Tool servers whose own annotations (read-only, idempotent) are believed."
+    )
+    expires_s: Limit = Field(
+        None, description="Seconds after which an approval that nobody gave is settled; `off`: never."
+    )
+    on_timeout: Literal["deny", "expire"] = Field(
+        "deny", description="How it is settled then: the call is denied, or the run ends."
+    )
+    ask_person: bool = Field(
+        True, description="Whether the built-in assistant may ask you questions, with a tool `ask_person`."
+    )
+
+
 RetryCode = Literal["MODEL_RATE_LIMITED", "MODEL_BAD_RESPONSE", "MODEL_UNAVAILABLE", "STALLED", "INTERNAL"]
 ModelPattern = Annotated[str, Field(pattern=r"^\S+$")]
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
@@ -261,6 +290,8 @@ class Settings(Section):
     conversations: ConversationSettings = ConversationSettings()
     retention: RetentionSettings = RetentionSettings()
     stall: StallSettings = StallSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
+    tools: dict[ModelPattern, ToolRuleSettings] = {}
     retries: dict[RetryCode, RetrySettings] = {}
     models: dict[ModelPattern, ModelSettings] = {}
     agents: dict[AgentName, AgentSettings] = {}

@@ -42,6 +42,16 @@ class Cursor(Protocol):
     def fetchall(self) -> list[Any]: ...
 
 
+class Pipeline(Cursor, Protocol):
+    """A cursor that can also send statements without waiting for them."""
+
+    def later(self, sql: Any, parameters: Any = ..., /) -> Any: ...
+
+    def wait(self) -> None:
+        """Until everything sent is done. Raises the first failure."""
+        ...
+
+
 @dataclass(frozen=True)
 class SqlDialect:
     """One database's own ways.

@@ -39,6 +39,7 @@ def _stop_to_json(stop: Stop) -> dict[str, Any]:
         "outcome": stop.outcome,
         "waiting_for": None if stop.waiting_for is None else dict(stop.waiting_for),
         "unknown_calls": list(stop.unknown_calls),
+        "step": stop.step,
     }
 
 
@@ -53,6 +54,7 @@ def _stop_from_json(value: dict[str, Any]) -> Stop:
         outcome=value["outcome"],
         waiting_for=value["waiting_for"],
         unknown_calls=tuple(value["unknown_calls"]),
+        step=value.get("step"),
     )
 
 

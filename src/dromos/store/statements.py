@@ -144,9 +144,19 @@ class Statements:
         query = sa.select(sa.func.count()).select_from(metadata.tables[table])
         return self._compile(key, query.where(*self._conditions(table, shape, binds)), binds)
 
-    def insert(self, table: Table, columns: tuple[str, ...]) -> Statement:
+    def insert(self, table: Table, columns: tuple[str, ...], rows: int = 1) -> Statement:
+        """Fails where a unique constraint refuses. Values to bind: those of the first row, then those of the next."""
+        key = ("insert", table, columns, rows)
+        if found := self._cache.get(key):
+            return found
+        target, binds = metadata.tables[table], _Binds()
+        values = [{name: binds.of(target.c[name]) for name in columns} for _ in range(rows)]
+        statement = self._dialect.insert(target).values(values if rows > 1 else values[0])
+        return self._compile(key, statement, binds)
+
+    def insert_new(self, table: Table, columns: tuple[str, ...]) -> Statement:
         """Inserts nothing where a unique constraint refuses: the row count tells, and the transaction goes on."""
-        key = ("insert", table, columns)
+        key = ("insert new", table, columns)
         if found := self._cache.get(key):
             return found
         target, binds = metadata.tables[table], _Binds()
@@ -198,6 +208,21 @@ class Statements:
         fence = [runs.c[name] == binds.of(runs.c[name]) for name in ("id", "status", "version", "epoch")]
         return self._compile(key, sa.update(runs).where(*fence).values(new), binds)
 
+    def conversation_and_run(self) -> Statement:
+        """Both rows, locked in this order. Binds their ids; returns the columns of the conversation, then the run's."""
+        key = ("conversation and run",)
+        if found := self._cache.get(key):
+            return found
+        binds = _Binds()
+        returned = [*conversations.c, *(runs.c[name] for name in RUN_COLUMNS)]
+        query = (
+            sa.select(*returned)
+            .join_from(conversations, runs, runs.c.conversation_id == conversations.c.id)
+            .where(conversations.c.id == binds.of(conversations.c.id), runs.c.id == binds.of(runs.c.id))
+            .with_for_update(of=[conversations, runs])
+        )
+        return self._compile(key, query, binds, returned)
+
     def take_numbers(self) -> Statement:
         """Raise a user's event number; binds how many, and the user. Returns the highest one taken."""
         key = ("take numbers",)
@@ -244,9 +269,9 @@ class Statements:
         )
         return self._compile(key, statement, binds, [events.c.seq])
 
-    def claimable(self, *asked: str) -> Statement:
+    def claimable(self, *asked: str, locked: bool = True) -> Statement:
         """Binds now, one value for each of `asked` (agents, without, user, own first; in this order), and a limit."""
-        key = ("claimable", asked)
+        key = ("claimable", asked, locked)
         if found := self._cache.get(key):
             return found
         binds = _Binds()
@@ -276,8 +301,9 @@ class Statements:
             sa.select(*(runs.c[name] for name in RUN_COLUMNS))
             .where(*_with_status((RunStatus.QUEUED.value,)), due, *chosen, ~being_deleted)
             .order_by(*order)
-            .with_for_update(of=runs, skip_locked=True)
         )
+        if locked:
+            query = query.with_for_update(of=runs, skip_locked=True)
         query = _limited(query, binds)
         return self._compile(key, query, binds, list(query.selected_columns))
 

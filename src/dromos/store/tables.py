@@ -51,6 +51,7 @@ conversations = Table(
     Column("message_count", Integer, nullable=False, server_default="0"),
     Column("next_num", BigInteger, nullable=False, server_default="1"),  # next messages.num
     Column("last_run_id", Text),  # newest run, live or ended
+    Column("open_followups", Integer, nullable=False, server_default="0"),  # rows that wait or are held
     Column("seen_seq", BigInteger, nullable=False, server_default="0"),
     Column(
         "unseen_seq", BigInteger, nullable=False, server_default="0"
@@ -155,6 +156,7 @@ runs = Table(
     Column("started_at", Instant),
     Column("finished_at", Instant),
     Column("renewed_at", Instant),  # an adapter's last sign of life for this run
+    Column("quiet_since", Instant),  # an adapter's last sign of work; NULL: nothing is to be watched
     Index(
         "uq_runs_live_conversation",
         "conversation_id",
@@ -269,8 +271,54 @@ requests = Table(
     Column("default_decision", Json),  # what counts where it expires with on_timeout = default
     Column("decisions", Json),  # what it takes: approve, deny, answer; NULL: the usual of its kind
     Column("engine_id", Text),  # the engine's own name for the question (an interrupt's id)
+    Column("call_key", Text),  # the journal's call that it is about; NULL: none
+    Column("grants", Json),  # whether leave may be given for good, and for what: ["call", "tool"]
     Index("ix_requests_run", "run_id", "status"),
     Index("ix_requests_user", "user_id", "status"),
+    Index("ix_requests_call", "call_key"),
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("conversation_id", Text, nullable=False),
+    Column("run_id", Text, nullable=False),  # the run that wrote the newest intent
+    Column("tool", Text, nullable=False),
+    Column("tool_call_id", Text, nullable=False),
+    Column("replay", Text, nullable=False),  # read | keyed | unsafe
+    Column("arguments", Json, nullable=False),  # as the agent asked
+    Column("arguments_sha256", Text, nullable=False),
+    Column("edited", Json),  # as a person changed them; these were called
+    Column("status", Text, nullable=False),  # intent | parked | done
+    Column("epoch", BigInteger, nullable=False),  # of the newest intent
+    Column("tries", Integer, nullable=False),  # intents written
+    Column("request_id", Text),  # the decision that the newest intent rests on
+    Column("grant_id", Text),
+    Column("outcome", Json),  # {"text", "is_error", "structured"}
+    Column("state", Json),  # what a call that parked itself goes on with
+    Column("begun_at", Instant, nullable=False),
+    Column("ended_at", Instant),
+    Column("keep_until", Instant),  # from then on a sweep looks whether anything may still ask for it
+    Index("ix_tool_calls_conversation", "conversation_id", "tool_call_id"),
+    Index("ix_tool_calls_run", "run_id", "status"),
+    Index("ix_tool_calls_kept", "keep_until"),
+)
+
+tool_grants = Table(
+    "tool_grants",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("conversation_id", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("arguments", Json),  # NULL: the whole tool
+    Column("arguments_sha256", Text),  # NULL: the whole tool
+    Column("request_id", Text, nullable=False),  # where it was given
+    Column("created_at", Instant, nullable=False),
+    Column("revoked_at", Instant),
+    Index("ix_tool_grants_conversation", "conversation_id", "tool"),
+    Index("ix_tool_grants_user", "user_id", "created_at"),
 )
 
 run_tokens = Table(

@@ -6,41 +6,66 @@ operations share it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
 from dromos.domain.errors import Duplicate, Invalid, LostRace, NotFound, Unavailable
 from dromos.domain.events import EventDraft
 from dromos.domain.runs import Run
 from dromos.ports.store import Row, Table, Where
-from dromos.store.dialect import Cursor, SqlDialect, TryAgain
+from dromos.store.dialect import Cursor, Pipeline, SqlDialect, TryAgain
 from dromos.store.runs import RUN_COLUMNS, changes, run_from_values, run_to_values
-from dromos.store.statements import EVENT_COLUMNS, Statement, Statements, split
+from dromos.store.statements import EVENT_COLUMNS, Shape, Statement, Statements, split
 from dromos.store.tables import metadata
 from dromos.store.types import from_text
 
 _MOST_EVENTS_IN_ONE = 8
 """More events at once are rare; each number of them is a statement that is kept."""
+_MOST_ROWS_IN_ONE = 4
+"""So with rows that are inserted together."""
 
 
 class SqlTx:
-    """One operation's view of the database. `now` may be handed in where the transaction's start told it.
+    """One operation's view of the database. `clock` gives its time where the transaction's start told it.
+
+    With `pipeline` (the same as `cursor`) a statement whose answer nobody needs is sent and not waited for; the next
+    one that is waited for, or `settle`, tells its failure.
 
     An operation that catches an error of the driver and goes on does not save itself, on either database: what the
     error means stays in `spoiled`, or in `failure` where the whole transaction cannot survive it.
     """
 
-    __slots__ = ("_cursor", "_dialect", "_now", "_statements", "failure", "spoiled", "statement_count")
+    __slots__ = (
+        "_clock",
+        "_cursor",
+        "_dialect",
+        "_held",
+        "_now",
+        "_pipeline",
+        "_statements",
+        "failure",
+        "spoiled",
+        "statement_count",
+    )
 
     def __init__(
-        self, cursor: Cursor, dialect: SqlDialect, statements: Statements, now: datetime | None = None
+        self,
+        cursor: Cursor,
+        dialect: SqlDialect,
+        statements: Statements,
+        *,
+        clock: Callable[[], datetime] | None = None,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self._cursor = cursor
+        self._pipeline = pipeline
         self._dialect = dialect
         self._statements = statements
-        self._now = now
+        self._clock = clock
+        self._now: datetime | None = None
+        self._held: dict[tuple[Table, Any], Row] = {}  # by id: locked here and not written since
         self.failure: Unavailable | TryAgain | None = None
         self.spoiled: Exception | None = None
         self.statement_count = 0
@@ -48,7 +73,12 @@ class SqlTx:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        if self._now is None:
+        if self._now is not None:
+            return self._now
+        if self._clock is not None:
+            self.settle()
+            self._now = self._clock()
+        else:
             self._run(f"SELECT {self._dialect.clock}", ())
             self._now = from_text(self._cursor.fetchone()[0])
         return self._now
@@ -83,17 +113,40 @@ class SqlTx:
         statement, rows = self._select(Table.RUNS, where, order, limit, RUN_COLUMNS)
         return [run_from_values(statement.decode(row)) for row in rows]
 
+    def any_claimable(self, agents: Sequence[str], user_id: str) -> bool:
+        statement = self._statements.claimable("agents", "user", locked=False)
+        self._execute(statement, [self.now(), agents, user_id, 1])
+        return self._cursor.fetchone() is not None
+
     # --- locking ------------------------------------------------------------------------------------------------
 
     def lock(self, table: Table, where: Where) -> Row | None:
         shape, values = split(table, where)
+        if shape == _BY_ID and (held := self._held.get((table, values[0]))):
+            return dict(held)
         statement = self._statements.select(table, shape, locked=True)
         self._execute(statement, values)
         row = self._cursor.fetchone()
-        return None if row is None else dict(zip(statement.names, statement.decode(row), strict=True))
+        if row is None:
+            return None
+        found = dict(zip(statement.names, statement.decode(row), strict=True))
+        if shape == _BY_ID:
+            self._held[table, values[0]] = dict(found)
+        return found
 
-    def lock_run(self, run_id: str) -> Run | None:
-        return self._one_run(run_id, locked=True)
+    def lock_run(self, run_id: str, *, within: str | None = None) -> Run | None:
+        if within is None or (Table.CONVERSATIONS, within) in self._held:
+            return self._one_run(run_id, locked=True)
+        statement = self._statements.conversation_and_run()
+        self._execute(statement, [within, run_id])
+        row = self._cursor.fetchone()
+        if row is None:  # one of them is not there, or they do not belong together
+            self.lock(Table.CONVERSATIONS, {"id": within})
+            return self._one_run(run_id, locked=True)
+        values = statement.decode(row)
+        names = statement.names[: -len(RUN_COLUMNS)]
+        self._held[Table.CONVERSATIONS, within] = dict(zip(names, values, strict=False))
+        return run_from_values(values[len(names) :])
 
     def claimable(
         self,
@@ -125,6 +178,7 @@ class SqlTx:
     def swap_run(self, before: Run, after: Run) -> None:
         if before.id != after.id:
             raise ValueError(f"run {before.id} cannot become run {after.id}")
+        self._held.pop((Table.RUNS, before.id), None)
         columns, values = changes(before, after)
         fence = [before.id, before.status, before.version, before.epoch]
         # an equal run still has to be the one that is stored
@@ -134,30 +188,51 @@ class SqlTx:
             raise LostRace(f"run {before.id} is no longer {before.status.value} at version {before.version}")
 
     def put(self, table: Table, row: Row) -> None:
-        self._insert(table, tuple(row), list(row.values()))
+        self._put(table, tuple(row), [list(row.values())])
 
     def put_many(self, table: Table, rows: Sequence[Row]) -> None:
         """As `put` of each, all or none of them: after a `Duplicate` the operation ends without effect."""
         for columns, group in _by_columns(rows):
-            if len(group) == 1:
-                self._insert(table, columns, group[0])
-                continue
-            statement = self._statements.insert(table, columns)
+            self._put(table, columns, group)
+
+    def _put(self, table: Table, columns: tuple[str, ...], group: Sequence[list[Any]]) -> None:
+        if self._pipeline is not None:
+            for start in range(0, len(group), _MOST_ROWS_IN_ONE):
+                part = group[start : start + _MOST_ROWS_IN_ONE]
+                self._later(
+                    self._statements.insert(table, columns, len(part)), list(chain.from_iterable(part))
+                )
+            return
+        statement = self._statements.insert_new(table, columns)
+        if len(group) == 1:
+            self._execute(statement, group[0])
+        else:
             self._run(statement.sql, [statement.bind(values) for values in group], many=True)
-            if self._cursor.rowcount != len(group):
-                self.spoiled = Duplicate(self._broken_constraint(table, columns, group[0]))
-                raise self.spoiled
+        if self._cursor.rowcount != len(group):
+            self.spoiled = Duplicate(self._broken_constraint(table, columns, group[0]))
+            raise self.spoiled
 
     def upsert(self, table: Table, row: Row) -> None:
-        self._execute(self._statements.upsert(table, tuple(row)), list(row.values()))
+        self._held.pop((table, row.get("id")), None)
+        self._later(self._statements.upsert(table, tuple(row)), list(row.values()))
 
     def change(self, table: Table, where: Where, values: Row) -> int:
         shape, wanted = split(table, where)
+        self._let_go(table, shape, wanted)
         self._execute(self._statements.update(table, tuple(values), shape), [*values.values(), *wanted])
         return self._cursor.rowcount
 
+    def set(self, table: Table, where: Where, values: Row) -> None:
+        shape, wanted = split(table, where)
+        if shape == _BY_ID and (held := self._held.get((table, wanted[0]))):
+            held.update(values)
+        else:
+            self._let_go(table, shape, wanted)
+        self._later(self._statements.update(table, tuple(values), shape), [*values.values(), *wanted])
+
     def remove(self, table: Table, where: Where) -> int:
         shape, values = split(table, where)
+        self._let_go(table, shape, values)
         self._execute(self._statements.delete(table, shape), values)
         return self._cursor.rowcount
 
@@ -176,7 +251,7 @@ class SqlTx:
             self._execute(self._statements.take_numbers(), [count, user_id])
             taken = self._cursor.fetchone()
             numbers = [] if taken is None else list(range(taken[0] - count + 1, taken[0] + 1))
-            statement = self._statements.insert(Table.EVENTS, ("seq", *EVENT_COLUMNS))
+            statement = self._statements.insert_new(Table.EVENTS, ("seq", *EVENT_COLUMNS))
             for number, row in zip(numbers, rows, strict=False):
                 self._execute(statement, [number, *row])
         if not numbers:
@@ -193,19 +268,48 @@ class SqlTx:
             else:
                 self._cursor.execute(sql, parameters)
         except self._dialect.driver_error as error:
-            meaning = self._dialect.translate(error)
-            self.spoiled = meaning or error
-            if isinstance(meaning, Unavailable | TryAgain):
-                self.failure = meaning
-            if meaning is None:
-                raise
-            raise meaning from error
+            self._told(error)
         except OverflowError as error:
             self.spoiled = Invalid("a number does not fit into 64 bits", code="too_large")
             raise self.spoiled from error
 
+    def _told(self, error: Exception) -> NoReturn:
+        """Raises what the driver's error means, and remembers it."""
+        meaning = self._dialect.translate(error)
+        self.spoiled = meaning or error
+        if isinstance(meaning, Unavailable | TryAgain):
+            self.failure = meaning
+        if meaning is None:
+            raise error
+        raise meaning from error
+
+    def settle(self) -> None:
+        """Wait for what was sent. Raises what failed of it."""
+        if self._pipeline is not None:
+            try:
+                self._pipeline.wait()
+            except self._dialect.driver_error as error:
+                self._told(error)
+
     def _execute(self, statement: Statement, values: Sequence[Any]) -> None:
         self._run(statement.sql, statement.bind(values))
+
+    def _later(self, statement: Statement, values: Sequence[Any]) -> None:
+        if self._pipeline is None:
+            self._execute(statement, values)
+            return
+        self.statement_count += 1
+        try:
+            self._pipeline.later(statement.sql, statement.bind(values))
+        except self._dialect.driver_error as error:
+            self._told(error)
+
+    def _let_go(self, table: Table, shape: Shape, wanted: Sequence[Any]) -> None:
+        """Rows that a write may have touched are read again."""
+        if shape == _BY_ID:
+            self._held.pop((table, wanted[0]), None)
+        elif self._held:
+            self._held = {key: row for key, row in self._held.items() if key[0] is not table}
 
     def _select(
         self,
@@ -236,7 +340,7 @@ class SqlTx:
         return [run_from_values(statement.decode(row)) for row in self._cursor.fetchall()]
 
     def _insert(self, table: Table, columns: tuple[str, ...], values: list[Any]) -> None:
-        self._execute(self._statements.insert(table, columns), values)
+        self._execute(self._statements.insert_new(table, columns), values)
         if self._cursor.rowcount == 0:
             raise Duplicate(self._broken_constraint(table, columns, values))
 

@@ -38,6 +38,7 @@ from psycopg import sql
 UNPRIVILEGED_USERS = ("postgres", "nobody", "daemon")
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
+STARTING = "starting PostgreSQL"
 READY = "ready to accept connections"
 
 # Speed over safety: the data does not outlive the test.
@@ -228,11 +229,15 @@ class PostgresServer:
 
     def _read_log(self, keeper: subprocess.Popen[str]) -> None:
         assert keeper.stderr is not None
+        own = ""  # the server's number in its lines; before it says so nobody else says anything
         for line in keeper.stderr:
             self._log.append(line.rstrip("\n"))
+            if STARTING in line:
+                own = line.partition("[")[2].partition("]")[0]
             if READY in line:
                 self._up = True
-            if self._up or "FATAL:" in line:
+                self._ready.set()
+            elif "FATAL:" in line and f"[{own}" in line:  # not that of a client that came too early
                 self._ready.set()
         self._up = False
         self._ready.set()  # the server is gone: whoever waits for it must look

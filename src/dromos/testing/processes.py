@@ -8,7 +8,9 @@ does, only its command line and `/readyz`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -24,17 +26,33 @@ from dromos.testing.waiting import NotSeenInTimeError, within
 LOG_SHOWN = 4_000
 """Characters of a log's end that an error shows."""
 
+SERVER_PORTS = range(10_000, 32_000)
+"""Where `free_port` looks: below what Linux (32768), macOS and Windows (49152) give to connections."""
+
+_offsets = itertools.count(secrets.randbelow(len(SERVER_PORTS)))
+
 
 class ProcessDiedError(AssertionError):
     """The process ended while something was expected of it; the message ends with its log."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port that was free a moment ago and that no outgoing connection is given by the system.
+
+    A port from the system's own range could be taken by any connection while its server is down between two
+    starts; these lie below that range and are not given twice by one process.
+
+    Raises OSError if no port of a whole round is free.
+    """
+    for offset in itertools.islice(_offsets, len(SERVER_PORTS)):
+        port = SERVER_PORTS[offset % len(SERVER_PORTS)]
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return port
+    raise OSError(f"no free port on {host} in {SERVER_PORTS.start}-{SERVER_PORTS.stop - 1}")
 
 
 class RealProcess:

@@ -34,6 +34,16 @@ class ToolGateway:
                     self._routes[spec.name] = toolbox
         return tuple(specs.values())
 
+    async def find(self, name: str) -> ToolSpec | None:
+        """From the toolbox that listed it; where none did, from the first that has it."""
+        if name in self._routes:
+            return await self._routes[name].find(name)
+        for toolbox in self._toolboxes:
+            spec = await toolbox.find(name)
+            if spec is not None:
+                return spec
+        return None
+
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """One call; every failure is an outcome."""
         if name not in self._routes:

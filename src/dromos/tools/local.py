@@ -39,10 +39,14 @@ class LocalToolbox:
         """Always the same list."""
         return (CURRENT_TIME,)
 
+    async def find(self, name: str) -> ToolSpec | None:
+        return CURRENT_TIME if name == CURRENT_TIME.name else None
+
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """One call; every failure is an outcome."""
         if name != CURRENT_TIME.name:
             return ToolOutcome(f"There is no tool named '{name}'.", is_error=True)
+        context.sent()
         return self._current_time(arguments.get("time_zone") or "UTC")
 
     async def health(self) -> Sequence[ToolSourceHealth]:

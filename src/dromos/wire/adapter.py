@@ -6,10 +6,13 @@ further in. The SDK builds and reads the same models.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -30,7 +33,28 @@ ItemId = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 Short = Annotated[StrictStr, Field(max_length=8192)]
 Count = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 Session = Annotated[StrictStr, Field(pattern=r"^[!-~]{1,128}$")]
-When = Annotated[AwareDatetime, Field(description="RFC 3339 with an offset.")]
+
+
+def _as_told(value: object) -> object:
+    """A number, also one in quotes, is no time: nothing is coerced."""
+    if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
+        return value
+    raise ValueError("send a time such as 2026-11-29T13:46:04Z")
+
+
+def _in_utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("UTC has no such year; send a time from 0001 to 9999") from None
+
+
+When = Annotated[
+    AwareDatetime,
+    BeforeValidator(_as_told),
+    AfterValidator(_in_utc),
+    Field(description="RFC 3339 with an offset."),
+]
 
 
 # --- bodies
@@ -161,6 +185,56 @@ class ReportSteps(Strict):
         },
     )
     steps: Annotated[list[StepReport], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+class ReportEffect(Strict):
+    """One call with an effect outside: before it is made (`intent`), and what came of it (`outcome`)."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "state": "intent",
+                    "call_id": "c2",
+                    "tool": "send_mail",
+                    "arguments": {"to": "anna@example.org"},
+                    "replay": "unsafe",
+                },
+                {"state": "outcome", "call_id": "c2", "text": "sent", "result": {"message": "m-17"}},
+            ]
+        },
+    )
+    state: Literal["intent", "outcome"]
+    call_id: ItemId = Field(
+        description="The adapter's own id of the call: the same when the turn is repeated, another for another call."
+    )
+    tool: Name | None = Field(None, description="With `intent`: the tool's name.")
+    arguments: dict[str, Any] | None = Field(None, description="With `intent`: what it is called with.")
+    replay: Literal["keyed", "unsafe"] = Field(
+        "unsafe", description="With `intent`: whether it may be called again with the same key after a crash."
+    )
+    ask: StrictBool = Field(
+        False,
+        description="With `intent`: park the run and ask a person, where that is needed (`unknown`, `ask`).",
+    )
+    text: Annotated[StrictStr, Field(max_length=262_144)] = Field(
+        "", description="With `outcome`: what came of it, to read."
+    )
+    result: Any = Field(None, description="With `outcome`: the same as JSON, given back to a repeat.")
+    is_error: StrictBool = Field(
+        False, description="With `outcome`: the call failed, and is not to be made again."
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_state(self) -> Self:
+        if self.state == "intent" and self.tool is None:
+            raise ValueError("an intent names its tool; add `tool`")
+        if self.state == "intent" and (self.text or self.result is not None or self.is_error):
+            raise ValueError("text, result and is_error go with `outcome` only; leave them out")
+        if self.state == "outcome" and (self.tool is not None or self.arguments is not None or self.ask):
+            raise ValueError("tool, arguments and ask go with `intent` only; leave them out")
+        return self
 
 
 class ToolCall(Strict):
@@ -338,6 +412,28 @@ class StepsStored(Shape):
     """How many steps the run has now."""
 
     steps: int
+
+
+class CallOutcome(Shape):
+    """What came of a call."""
+
+    text: str
+    is_error: bool
+    structured: Any = Field(description="The `result` that was told; null where there was none.")
+
+
+class EffectKnown(Shape):
+    """What is to be done with the call now."""
+
+    key: str = Field(description="The call's idempotency key, for whatever has the effect.")
+    state: Literal["make", "done", "unknown", "ask", "parked"] = Field(
+        description="`make`: the intent is on disk, call now · `done`: do not call, this came of it · `unknown`: an "
+        "earlier try may have happened · `ask`: a person has to allow it · `parked`: a person is asked about either, "
+        "the token is spent."
+    )
+    outcome: CallOutcome | None
+    run: Run
+    requests: list[dict[str, Any]]
 
 
 class MessagesStored(Shape):

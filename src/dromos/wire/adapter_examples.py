@@ -6,7 +6,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dromos.wire.adapter import ClaimedRun, EndedRun, MessagesStored, ParkedRun, Renewed, StepsStored
+from dromos.wire.adapter import (
+    ClaimedRun,
+    EffectKnown,
+    EndedRun,
+    MessagesStored,
+    ParkedRun,
+    Renewed,
+    StepsStored,
+)
 from dromos.wire.answers import MESSAGE_EXAMPLE, RUN_EXAMPLE
 
 _RUN: dict[str, Any] = {
@@ -55,6 +63,13 @@ ADAPTER_EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
         }
     },
     StepsStored: {"steps": 1},
+    EffectKnown: {
+        "key": "0a2b6f0f3f3a5c0cfb2b5d1e5b1d5f1d4a7f6c6f1f0b7f4b1a2c3d4e5f607182",
+        "state": "done",
+        "outcome": {"text": "sent", "is_error": False, "structured": {"message": "m-17"}},
+        "run": _RUN,
+        "requests": [],
+    },
     MessagesStored: {
         "messages": [
             {

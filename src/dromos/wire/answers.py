@@ -58,6 +58,9 @@ class Stop(Shape):
     outcome: str | None
     waiting_for: dict[str, Any] | None
     unknown_calls: list[str]
+    step: str | None = Field(
+        description="Of a run that has ended: its newest step, in which or behind which it stopped."
+    )
 
 
 RUN_EXAMPLE: dict[str, Any] = {
@@ -235,7 +238,8 @@ class ConversationLine(Shape):
 
 
 class Request(Shape):
-    """A question to a person. `decision` holds `decision`, `answer` and `comment`, once there is one."""
+    """A question to a person. `decision` holds `decision`, `answer` and `comment`, once there is one; an edit's
+    `arguments` with their `arguments_sha256`; and `grant`."""
 
     id: str
     run_id: str
@@ -248,7 +252,10 @@ class Request(Shape):
     prompt: str | None
     options: list[Any] | None = Field(description="Answers to choose from: texts, or `{value, label}`.")
     decisions: list[Verdict] = Field(description="What may be said to it.")
-    answer_schema: dict[str, Any] | None = Field(description="JSON Schema of the answer; null: anything.")
+    answer_schema: dict[str, Any] | None = Field(
+        description="JSON Schema of the answer, or of the arguments of an edit; null: anything."
+    )
+    grants: list[str] = Field(description="What leave may be given for with `approve`: `call`, `tool`.")
     status: RequestStatus
     version: int
     expires_at: str | None
@@ -259,6 +266,17 @@ class Request(Shape):
     decision: dict[str, Any] | None
     comment: str | None
     replaces: str | None = Field(description="The question that this one asks anew.")
+
+
+class Grant(Shape):
+    """Leave that a person gave for good, within one conversation; `request_id` is the approval it was given with."""
+
+    id: str
+    conversation_id: str
+    tool: str
+    arguments: Any = Field(description="It holds for exactly these; null: for every call of the tool.")
+    request_id: str
+    created_at: str
 
 
 class ConversationView(Shape):

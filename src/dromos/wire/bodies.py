@@ -173,7 +173,21 @@ class DecideRequest(Strict):
                     "request_version": 1,
                     "arguments_sha256": None,
                     "answer": "The savings account.",
-                }
+                },
+                {
+                    "decision": "approve",
+                    "request_version": 1,
+                    "arguments_sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+                    "grant": "call",
+                },
+                {
+                    "decision": "edit",
+                    "request_version": 1,
+                    "arguments_sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+                    "arguments": {"to": "ann"},
+                    "comment": "To ann, not to bob.",
+                },
+                {"decision": "mark_done", "request_version": 1, "answer": "It was sent."},
             ]
         },
     )
@@ -184,7 +198,17 @@ class DecideRequest(Strict):
     arguments_sha256: Annotated[StrictStr, Field(max_length=64)] | None = Field(
         None, description="The question's own; another one is refused with 409."
     )
-    answer: Any = Field(None, description="With `answer`: what fits the question's options or schema.")
+    answer: Any = Field(
+        None,
+        description="With `answer`: what fits the options or the schema. With `mark_done`: what came of the call.",
+    )
+    arguments: dict[str, Any] | None = Field(
+        None, description="With `edit`: what to call with instead; it has to fit `answer_schema`."
+    )
+    grant: Literal["call", "tool"] | None = Field(
+        None,
+        description="With `approve`: do not ask again here, for just these arguments or for the whole tool.",
+    )
     comment: Comment | None = None
 
 
@@ -213,6 +237,10 @@ class RunsQuery(PageQuery):
 
 class RequestsQuery(PageQuery):
     status: Literal["open"] = "open"
+
+
+class GrantsQuery(PageQuery):
+    conversation_id: str | None = Field(None, max_length=64, description="Only those of this conversation.")
 
 
 class ExportQuery(Strict):

@@ -113,6 +113,7 @@ _QUESTION: dict[str, Any] = {
     "options": ["savings", "current"],
     "decisions": ["answer", "deny"],
     "answer_schema": None,
+    "grants": [],
     "status": "open",
     "version": 1,
     "expires_at": None,
@@ -166,6 +167,14 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     answers.RequestDecided: {
         "request": _DECIDED,
         "run": {**_RUNNING, "status": "queued", "reason": "decision_recorded", "version": 5},
+    },
+    answers.Grant: {
+        "id": "019ad0f2-8d44-7a0e-9c1b-52d4c1f0a7e3",
+        "conversation_id": RUN_EXAMPLE["conversation_id"],
+        "tool": "mail__send",
+        "arguments": None,
+        "request_id": _QUESTION["id"],
+        "created_at": _LATER,
     },
     answers.Checkpoint: {
         "checkpoint_id": _CHECKPOINT,

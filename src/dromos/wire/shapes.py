@@ -44,6 +44,7 @@ def stop_json(stop: Stop | None) -> Json | None:
         "outcome": stop.outcome,
         "waiting_for": stop.waiting_for,
         "unknown_calls": list(stop.unknown_calls),
+        "step": stop.step,
     }
 
 
@@ -176,6 +177,7 @@ def request_json(row: Row) -> Json:
         "options": row["options"],
         "decisions": decisions_of(row),
         "answer_schema": row["answer_schema"],
+        "grants": row["grants"] or [],
         "status": row["status"],
         "version": row["version"],
         "expires_at": moment(row["expires_at"]),
@@ -186,6 +188,18 @@ def request_json(row: Row) -> Json:
         "decision": row["decision"],
         "comment": row["comment"],
         "replaces": row["replaces"],
+    }
+
+
+def grant_json(row: Row) -> Json:
+    """Leave given for good."""
+    return {
+        "id": row["id"],
+        "conversation_id": row["conversation_id"],
+        "tool": row["tool"],
+        "arguments": row["arguments"],
+        "request_id": row["request_id"],
+        "created_at": moment(row["created_at"]),
     }
 
 

@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -17,18 +18,19 @@ from dromos.domain.errors import LeaseLost, Unavailable
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
 from dromos.domain.runs import Fence
+from dromos.domain.stalls import StallPolicy
 from dromos.domain.statuses import RunStatus
 from dromos.lifecycle import Lifecycle
 from dromos.lifecycle.claim import Compose
 from dromos.lifecycle.contract import Claimed
 from dromos.ports.agent import REMOTE, Agents, Failed
 from dromos.ports.clock import Clock, Ids
+from dromos.ports.journal import CallGate
 from dromos.ports.live import LiveDocuments
 from dromos.ports.store import LeaseKeeper
 from dromos.ports.wakeup import WORK, Wakeup
 from dromos.worker.attempt import AttemptRunner
 from dromos.worker.heartbeat import Heartbeat
-from dromos.worker.stall import StallPolicy
 
 log = structlog.get_logger("dromos.worker")
 
@@ -57,13 +59,15 @@ class Worker:
         live: LiveDocuments,
         wakeup: Wakeup,
         agents: Agents,
+        gate: CallGate,
         clock: Clock,
         ids: Ids,
         options: WorkerOptions,
         keeper: LeaseKeeper | None = None,
     ) -> None:
         self._lifecycle, self._live, self._wakeup, self._agents = lifecycle, live, wakeup, agents
-        self._clock, self._ids, self._options, self._keeper = clock, ids, options, keeper
+        self._gate, self._clock, self._ids = gate, clock, ids
+        self._options, self._keeper = options, keeper
         self._loop = asyncio.get_running_loop()
         self._running: dict[asyncio.Task[None], AttemptRunner] = {}
         self._work = asyncio.Event()
@@ -86,10 +90,11 @@ class Worker:
         """Take an incarnation, take over what dead ones left, then claim and sweep until told to stop."""
         await self._incarnate()
         await self._lifecycle.sweep()
+        now = await self._lifecycle.note_presence(self.owner_id)
         self._work.set()
         self._loops = [
             asyncio.create_task(self._claim_loop(), name="worker:claim"),
-            asyncio.create_task(self._sweep_loop(), name="worker:sweep"),
+            asyncio.create_task(self._sweep_loop(now), name="worker:sweep"),
         ]
 
     async def drain(self) -> None:
@@ -199,6 +204,7 @@ class Worker:
             self._live,
             self._wakeup,
             self._agents,
+            self._gate,
             clock=self._clock,
             stop_deadline=self._options.stop_deadline,
             stall=self._options.stall.of(claimed.run.agent),
@@ -210,19 +216,26 @@ class Worker:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        was_full = len(self._running) >= self._options.slots
         del self._running[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("attempt.crashed", task=task.get_name(), error=repr(error))
-        if not self._closing.is_set():
+        if was_full:  # what waits for a slot; other runs were told of, or are found by the sweep
             self._work.set()
 
-    async def _sweep_loop(self) -> None:
+    async def _sweep_loop(self, looked_at: datetime) -> None:
+        """Measures by the database's clock how late it looks: a process that was frozen, or a machine that slept, heard
+        no adapter meanwhile. Without an incarnation of its own it judges nobody."""
         strays: set[Fence] = set()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
-                await self._lifecycle.sweep()
-                strays = await self._check_owned(strays)
+                if self.owner_id:
+                    due = looked_at + timedelta(seconds=SWEEP_SECONDS)
+                    await self._lifecycle.note_presence(self.owner_id, due)
+                    await self._lifecycle.sweep()
+                    strays = await self._check_owned(strays)
+                    looked_at = await self._lifecycle.note_presence(self.owner_id)
             except Unavailable as error:
                 log.warning("worker.store_away", detail=error.detail)
             except Exception:

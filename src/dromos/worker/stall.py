@@ -9,52 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from dromos.domain.errors import Fault
+from dromos.domain.stalls import Stall, StallLimits, stall_of
 from dromos.domain.text import moment_text
 from dromos.ports.clock import Clock
 from dromos.ports.live import DocumentSnapshot, LiveRun
-
-Policy = Literal["flag", "fail", "retry"]
-
-
-@dataclass(frozen=True, slots=True)
-class StallLimits:
-    """Seconds of silence after which a model call, or anything else that is under way, counts as stalled; None: never.
-
-    `policy`: `flag` only shows it, `fail` ends the run, `retry` tries the step again (and then fails).
-    """
-
-    model: float | None = 120.0
-    tool: float | None = 300.0
-    policy: Policy = "flag"
-
-
-@dataclass(frozen=True, slots=True)
-class StallPolicy:
-    """The limits for all agents, and those of agents that have their own."""
-
-    default: StallLimits = StallLimits()
-    agents: Mapping[str, StallLimits] = field(default_factory=dict)
-
-    def of(self, agent: str) -> StallLimits:
-        return self.agents.get(agent, self.default)
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """What is silent (`kind` model | tool), its name, and for how many seconds."""
-
-    kind: str
-    name: str
-    silent: float
-
-    def __str__(self) -> str:
-        what = "The model" if self.kind == "model" else "The tool"
-        return f"{what} {self.name} showed no sign of work for {self.silent:.0f} s."
 
 
 class ActivePen:
@@ -137,29 +99,18 @@ async def watch_for_stall(pen: ActivePen, limits: StallLimits, clock: Clock) -> 
     """Flag every silence beyond the limits; returns the first one where the policy is more than `flag`."""
     while True:
         pen.turned.clear()
-        limit = _limit(pen.current, limits)
+        limit = limits.of(pen.current)
         quiet = clock.monotonic() - pen.at
+        stall = stall_of(pen.current, quiet, limits)
         if limit is None or pen.stalled:
             await pen.turned.wait()
-        elif quiet < limit:
+        elif stall is None:
             try:
                 async with asyncio.timeout(limit - quiet):
                     await pen.turned.wait()
             except TimeoutError:
                 continue
         else:
-            stall = Stall(_kind(pen.current), str((pen.current or {}).get("name", "")), quiet)
             pen.flag(stall, moment_text(clock.now() - timedelta(seconds=quiet)))
             if limits.policy != "flag":
                 return stall
-
-
-def _kind(current: Mapping[str, Any] | None) -> str:
-    return "model" if current is not None and current.get("kind") == "model" else "tool"
-
-
-def _limit(current: Mapping[str, Any] | None, limits: StallLimits) -> float | None:
-    """Nothing under way: nothing to be silent."""
-    if current is None:
-        return None
-    return limits.model if _kind(current) == "model" else limits.tool

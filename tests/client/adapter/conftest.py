@@ -25,6 +25,9 @@ remote = true
 
 [agents.other]
 remote = true
+
+[tools."guarded_*"]
+policy = "ask"
 """
 
 

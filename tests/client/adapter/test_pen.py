@@ -161,7 +161,7 @@ MOVES = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.lists(MOVES, max_size=25))
 async def test_any_order_of_faults_and_competitors_ends_with_the_same_document(moves: list[Any]) -> None:
     home = Home()

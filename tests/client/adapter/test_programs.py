@@ -49,6 +49,7 @@ def working_on(number: int) -> Callable[[RunView], bool]:
     return lambda view: [one["status"] for one in view.document["plan"]][number - 1 : number] == ["active"]
 
 
+@pytest.mark.full
 async def test_the_example_shows_its_work_and_is_steered(tmp_path: Path) -> None:
     async with example(tmp_path) as (_, _, person):
         await person.say("- one two\n- three four")

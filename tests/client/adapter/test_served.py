@@ -74,6 +74,25 @@ async def test_everything_a_handler_shows_is_seen_and_its_answer_ends_the_run(
         assert session.name
 
 
+async def test_a_message_that_is_stored_was_shown_to_its_end(url: str, person: Person) -> None:
+    go_on = asyncio.Event()
+
+    async def work(run: AdapterRun) -> Answer:
+        await run.say("one ")
+        await run.flush()
+        await run.say("two")  # its quarter of a second is not over when the message is stored
+        await run.message()
+        await go_on.wait()
+        return Answer("three")
+
+    async with serving(url, work):
+        await person.say("do it")
+        await person.sees(lambda view: view.text == "one two")
+        go_on.set()
+        await person.end()
+        assert await person.said() == [("user", "do it"), ("assistant", "one two"), ("assistant", "three")]
+
+
 async def test_messages_and_the_agents_own_session_come_back_with_the_next_run(
     url: str, person: Person
 ) -> None:

@@ -4,6 +4,7 @@
 
 import { api, newKey, Problem } from "../wire/api";
 import type { Choice, Conversation, Decided, Decision, Followup, Message, Request, Run } from "../wire/types";
+import { isOpen } from "../text/decided";
 import { UNCHOSEN } from "./choices.svelte";
 
 /** What an answer brought. */
@@ -12,11 +13,17 @@ export interface Took { run?: Run | undefined; followup?: Followup | undefined; 
 export abstract class Actions {
   /** A short sentence about an action that failed, shown until it is closed or the next action. */
   notice = $state<string | null>(null);
+  /** Requests that this page decided, or on which its word is on its way. */
+  protected decidedHere = new Set<string>();
   #keys = new Map<string, string>();
   #going = new Map<string, Promise<boolean>>();
 
   /** Puts what the server answered where events put it. */
   protected abstract take(conversation: string, answer: Took): void;
+  /** Somebody else has decided a request that was to be answered here. */
+  protected abstract overtaken(request: Request): void;
+  /** Leave for good was given. */
+  protected abstract allowed(conversation: string): void;
   /** The server has something else than what is shown: read the open conversation. */
   protected abstract again(): void;
   /** The conversation is gone. */
@@ -39,15 +46,20 @@ export abstract class Actions {
   /** A person's word on a request. It says what became of it, also where somebody else was first. */
   async decide(request: Request, decision: Decision): Promise<Decided> {
     const name = `decide ${request.id} ${request.version} ${JSON.stringify(decision)}`;
+    this.decidedHere.add(request.id);
     try {
       const answer = await api.decide(request, decision, this.#key(name));
       this.#keys.delete(name);
       this.take(answer.run.conversation_id, answer);
+      if (decision.grant) this.allowed(answer.run.conversation_id);
       return { request: answer.request, problem: null };
     } catch (error) {
+      // Where no answer came, it may have been taken all the same.
       if (!(error instanceof Problem)) return { request: null, problem: String(error) };
+      if (error.status !== 0) this.decidedHere.delete(request.id);
       const current = error.body["request"] as Request | undefined;
       if (current?.conversation_id) this.take(current.conversation_id, { request: current });
+      if (current && !isOpen(current)) this.overtaken(current);
       if (error.status === 409 || error.status === 404) this.again();
       const faults = error.body["errors"] as { path: string; message: string }[] | undefined;
       return { request: current ?? null, problem: error.message, ...(faults && { faults }) };

@@ -2,7 +2,7 @@
 // It draws from the server's answers and events only. All values are replaced, never changed in place.
 
 import { api, Problem } from "../wire/api";
-import type { Agent, DurableEvent, Message, Page, Run, RunDocument, RunStatusPayload } from "../wire/types";
+import type { Agent, DurableEvent, Message, Page, Request, Run, RunDocument, RunStatusPayload } from "../wire/types";
 import { Connection, type State } from "../live/connection";
 import type { LiveRun } from "../live/document";
 import * as past from "../live/history";
@@ -10,6 +10,7 @@ import { documentOf, isLive, usedTokens } from "../text/status";
 import { Actions, type Took } from "./actions.svelte";
 import { Caller } from "./caller.svelte";
 import { Documents } from "./documents.svelte";
+import { Grants } from "./grants.svelte";
 import { Lists } from "./lists.svelte";
 import { Seen } from "./seen";
 import { throttle } from "./throttle";
@@ -19,6 +20,7 @@ const LOOK_MS = 1_000;
 
 class App extends Actions {
   lists = new Lists();
+  grants = new Grants();
   caller = new Caller(this.lists, (conversation) => void this.go(conversation));
   agents = $state.raw<Agent[]>([]);
   /** The conversation in focus; null is the first screen. */
@@ -27,6 +29,8 @@ class App extends Actions {
   loading = $state(false);
   /** Why the open conversation cannot be shown; `missing` where it does not exist (any more). */
   problem = $state.raw<{ text: string; missing: boolean } | null>(null);
+  /** Requests that somebody else decided while their cards were shown here, until they are put away. */
+  settled = $state.raw<Request[]>([]);
   stream = $state<State>("connecting");
   retryAt = $state<number | null>(null);
 
@@ -146,6 +150,29 @@ class App extends Actions {
     if (this.stream !== "open") this.#reread();
   }
 
+  putAway(request: string): void {
+    this.settled = this.settled.filter((one) => one.id !== request);
+  }
+
+  protected overtaken(request: Request): void {
+    this.settled = [...this.settled.filter((one) => one.id !== request.id), request];
+  }
+
+  protected allowed(conversation: string): void {
+    if (conversation === this.open) void this.grants.read(conversation);
+  }
+
+  /** A card goes because somebody else was there: who and what is said in its place. */
+  #noteClosed(request: Request): void {
+    const shown = this.open === null ? this.lists.requests[request.id] !== undefined : this.open === request.conversation_id;
+    if (!shown || !this.#asked(request) || this.decidedHere.has(request.id) || request.status === "void") return;
+    this.overtaken(request);
+  }
+
+  #asked(request: Request): boolean {
+    return this.lists.requests[request.id] !== undefined || (this.documents[request.run_id]?.document.requests ?? []).some((one) => one.id === request.id);
+  }
+
   protected again(): void {
     this.#reread();
   }
@@ -191,6 +218,8 @@ class App extends Actions {
     this.problem = null;
     if (this.open !== conversation) {
       this.history = null;
+      this.settled = [];
+      this.grants.forget();
       this.#documents.clear();
       this.#framed = false;
     }
@@ -234,6 +263,7 @@ class App extends Actions {
       if (last) this.lists.putRun(last);
       this.#noteSeen();
       this.problem = null;
+      if (this.grants.conversation !== id) void this.grants.read(id);
       this.#connection.focus(id);
       if (last && last.status !== "completed" && !this.documents[last.id]) this.#documents.read(last.id);
       return answer.seq;
@@ -286,6 +316,8 @@ class App extends Actions {
   }
 
   #durable(event: DurableEvent): void {
+    if (event.type === "request.closed") this.#noteClosed(event.payload["request"] as Request);
+    if (event.type === "grant.changed" && event.conversation_id) this.allowed(event.conversation_id);
     this.lists.apply(event);
     this.#meanwhile?.push(event);
     if (event.type === "conversation.deleted" && String(event.payload["id"] ?? event.conversation_id) === this.open) {

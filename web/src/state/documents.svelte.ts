@@ -14,7 +14,7 @@ export interface Asks {
   open(): string | null;
   /** Whether the open conversation has this run. */
   has(run: string): boolean;
-  /** A step began or ended, or the run did: the messages it left are rows, and not all of them are told. */
+  /** A step began or ended, or the run moved: the messages it left are rows, and not all of them are told. */
   stepped(): void;
 }
 
@@ -97,8 +97,8 @@ export class Documents {
     this.all = { ...this.all, [run]: outcome };
     if (live.waits(outcome)) this.read(run);
     const { status } = outcome.document;
-    const ended = before !== undefined && isLive(before.status) && !isLive(status);
-    if (ended || (isLive(status) && stepsOf(before) !== stepsOf(outcome.document))) this.asks.stepped();
+    const moved = before !== undefined && before.status !== status; // a step is told before its messages are stored
+    if (moved || (isLive(status) && stepsOf(before) !== stepsOf(outcome.document))) this.asks.stepped();
   }
 }
 

@@ -29,6 +29,12 @@ function short(value: unknown): string {
   return tail && tail.length < SHORT ? `…${tail}` : `${text.slice(0, SHORT - 1)}…`;
 }
 
+/** Whether a number inside is so large that its last digits are lost when a browser reads it. */
+export function inexact(value: unknown): boolean {
+  if (typeof value === "number") return Math.abs(value) > Number.MAX_SAFE_INTEGER;
+  return typeof value === "object" && value !== null && Object.values(value).some(inexact);
+}
+
 /** JSON up to this length stays on one line. */
 const LINE = 72;
 

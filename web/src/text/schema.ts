@@ -4,12 +4,15 @@
 // a constant), and lists of these, with references inside the schema. For what is beyond that the person writes JSON. The server alone decides whether an answer fits; this only helps to write one. Patterns are shown and
 // never carried out: a bad one could hold up the page.
 
+import { escapedJson } from "./visible";
+
 export type Schema = Record<string, unknown>;
 
 interface Common { title: string; about: string; required: boolean; initial: unknown }
 export type Field = Common &
   (
-    | { kind: "text"; long: boolean; pattern: string | null; least: number; most: number | null }
+    /** `empty`: with nothing in it, it is the empty text. */
+    | { kind: "text"; long: boolean; pattern: string | null; least: number; most: number | null; empty?: boolean }
     | { kind: "number"; whole: boolean; least: number | null; most: number | null; above: number | null; below: number | null }
     | { kind: "yes" }
     | { kind: "choice"; options: Option[] }
@@ -20,6 +23,7 @@ export type Field = Common &
     | { kind: "variant"; variants: { label: string; field: Field }[] }
     /** A constant: nothing to enter. */
     | { kind: "fixed"; value: unknown }
+    /** `schema` null: there is none to show. */
     | { kind: "json"; schema: unknown }
   );
 
@@ -166,7 +170,7 @@ function alternative(schema: Schema, root: Schema): Schema | null {
 }
 
 const typeOf = (schema: Schema): string => text(schema["type"]) || ("properties" in schema ? "object" : "items" in schema ? "array" : "");
-const isSchema = (value: unknown): value is Schema => typeof value === "object" && value !== null && !Array.isArray(value);
+export const isSchema = (value: unknown): value is Schema => typeof value === "object" && value !== null && !Array.isArray(value);
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const number = (value: unknown): number | null => (typeof value === "number" && Number.isFinite(value) ? value : null);
 export const labelOf = (value: unknown): string => (typeof value === "string" ? value : (JSON.stringify(value) ?? ""));
@@ -188,15 +192,31 @@ export function blank(field: Field, value: unknown = field.initial): Entry {
       return values.map((one) => blank(field.item, one));
     }
     case "tuple": return field.items.map((item, i) => blank(item, Array.isArray(value) ? value[i] : item.initial));
-    case "variant": return { pick: field.required ? "0" : "", parts: field.variants.map((variant) => blank(variant.field)) };
+    case "variant": {
+      const at = value === undefined ? -1 : field.variants.findIndex((variant) => carries(variant.field, value));
+      return { pick: at >= 0 ? String(at) : field.required ? "0" : "", parts: field.variants.map((variant, i) => blank(variant.field, i === at ? value : undefined)) };
+    }
     case "fixed": return "";
-    case "json": return value === undefined ? "" : JSON.stringify(value, null, 2);
+    case "json": return value === undefined ? "" : escapedJson(value);
     case "group":
       return Object.fromEntries(field.fields.map(([name, part]) => [name, blank(part, isSchema(value) && Object.hasOwn(value, name) ? value[name] : part.initial)]));
   }
 }
 
-const alike = (a: unknown, b: unknown): boolean => a === b || (b !== undefined && JSON.stringify(a) === JSON.stringify(b));
+/** The same JSON; the order of an object's members tells nothing. */
+export function alike(a: unknown, b: unknown): boolean {
+  if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return a === b;
+  if (Array.isArray(a) !== Array.isArray(b)) return false;
+  const names = Object.keys(a);
+  const of = (value: object, name: string): unknown => (value as Record<string, unknown>)[name];
+  return names.length === Object.keys(b).length && names.every((name) => Object.hasOwn(b, name) && alike(of(a, name), of(b, name)));
+}
+
+/** Whether a value comes out of the field as it went in. */
+export function carries(field: Field, value: unknown): boolean {
+  const out = collect(field, blank(field, value));
+  return out.faults.size === 0 && alike(out.value, value);
+}
 
 /** The answer that the entries make, and what is wrong with them. A field left empty that may be is left out. */
 export function collect(field: Field, entry: Entry): { value: unknown; faults: Faults } {
@@ -279,6 +299,7 @@ const atLeast = (n: number): string => `At least ${n}.`;
 function isEmpty(field: Field, entry: Entry): boolean {
   switch (field.kind) {
     case "yes": return entry === false;
+    case "text": return !field.empty && String(entry).trim() === "";
     case "many": return !(entry as boolean[]).some(Boolean);
     case "list": return (entry as Entry[]).length === 0;
     case "tuple": return field.items.every((item, i) => isEmpty(item, (entry as Entry[])[i] ?? ""));

@@ -6,6 +6,7 @@ import { LIVE } from "../wire/types";
 import { preview } from "./arguments";
 import { clock, count, ordinal, rough, shortTokens, span, tokens } from "./format";
 import { known } from "./known";
+import { held, stopper, unknownCalls } from "./stop";
 import { visibleText } from "./visible";
 
 export type Tone = "run" | "ask" | "bad" | "ok" | "stop" | "calm";
@@ -18,6 +19,8 @@ export interface Line {
 }
 
 export const isLive = (status: RunStatus): boolean => LIVE.includes(status);
+/** A run that waits, for a person or for a worker, does nothing meanwhile. */
+export const isAtWork = (status: RunStatus): boolean => status === "running" || status === "cancelling";
 
 const at = (iso: string | null | undefined): number | null => (iso ? Date.parse(iso) : null);
 
@@ -49,10 +52,10 @@ export function describe(doc: RunDocument, now: number): Line {
     case "waiting_input": return needsYou(doc, now);
     case "cancelling": return stopping(doc, now);
     case "completed": return line("ok", "✓", "Done", unmarked(doc.line ?? ""));
-    case "cancelled": return line("stop", "■", "Stopped", join(stopper(doc), unknownCalls(doc)));
+    case "cancelled": return line("stop", "■", "Stopped", join(stopped(doc), mayHaveHappened(doc)));
     case "failed": return line("bad", "✕", "Failed", join(failure(doc), "nothing is lost"));
-    case "interrupted": return line("stop", "‖", "Interrupted", join(known(INTERRUPTED, doc.reason) ?? words(doc.reason), unknownCalls(doc)));
-    case "expired": return line("stop", "⊘", "Expired", known(EXPIRED, doc.reason) ?? words(doc.reason));
+    case "interrupted": return line("stop", "‖", "Interrupted", join(known(INTERRUPTED, doc.reason) ?? words(doc.reason), mayHaveHappened(doc)));
+    case "expired": return line("stop", "⊘", "Expired", join(known(EXPIRED, doc.reason) ?? words(doc.reason), mayHaveHappened(doc)));
   }
 }
 
@@ -127,20 +130,23 @@ export function expiry(until: number, now: number): string {
 
 /** What a request asks for, as the pieces of a line. */
 export function asks(request: Request): { lead: string; strong: string | null; what: string } {
-  if (request.kind === "approval") return { lead: "approve", strong: request.tool ?? request.prompt ?? "what is shown", what: "" };
+  if (request.kind === "approval") return { lead: leaveWord(request), strong: request.tool ?? request.prompt ?? "what is shown", what: "" };
   if (request.kind === "question") return { lead: "", strong: null, what: visibleText(request.prompt || "a question") };
   return { lead: "outcome of", strong: request.tool ?? "a call", what: "unknown" };
+}
+
+/** What is to be done about a call: where it may not be called any more, it cannot be approved. */
+function leaveWord({ decisions }: Request): string {
+  if (!decisions || decisions.includes("approve")) return "approve";
+  return decisions.every((one) => one === "deny") && decisions.length > 0 ? "deny" : "decide about";
 }
 
 function stopping(doc: RunDocument, now: number): Line {
   const stop = doc.stop;
   const cause = known(STOPPING, stop?.cause) ?? null;
   const wait = stop?.waiting_for;
-  if (!wait) return line("stop", "◧", "Stopping", join(cause, stop && !stop.delivered_at ? "accepted, on its way to the worker" : "closing what is open"));
-  const start = at(wait.since);
-  const end = at(wait.until);
-  const how = start !== null && end !== null ? `, ${rough(Math.min(now, end) - start)} of ${rough(end - start)}` : "";
-  return line("stop", "◧", "Stopping", { lead: cause ? `${cause} · waiting for` : "waiting for", strong: wait.tool, what: `to finish${how}` });
+  if (!wait) return line("stop", "◧", "Stopping", join(cause, stop && !stop.delivered_at ? "accepted, on its way to the worker" : "delivered, closing what is open"));
+  return line("stop", "◧", "Stopping", { lead: cause ? `${cause} · waiting for` : "waiting for", strong: wait.tool, what: held(wait, now) });
 }
 
 /** How long it has run (or waited, or took), as `1:42`. */
@@ -209,20 +215,18 @@ const RETRIED: Record<string, string> = {
 };
 
 /** By whom, and when in its work. */
-function stopper(doc: RunDocument): string {
-  const who = doc.stop?.by ?? doc.reason.replace("cancelled_by_", "");
-  const by = known(STOPPERS, who) ?? (who === "cancel_requested" ? "by you" : `by ${visibleText(who)}`);
-  if (!who) return "";
+function stopped(doc: RunDocument): string {
+  const by = stopper(doc.stop?.by ?? doc.reason.replace("cancelled_by_", ""));
+  if (!by) return "";
   const said = doc.usage?.output;
   if (doc.stop?.outcome === "after_work_done") return `${by}, after its work was done`;
   return said ? `${by}, after ${tokens(said)}` : by;
 }
 
-const STOPPERS: Record<string, string> = { user: "by you", admin: "by an administrator", parent: "with its parent run" };
-
-function unknownCalls(doc: RunDocument): string | null {
-  const n = doc.stop?.unknown_calls?.length ?? 0;
-  return n > 0 ? `${count(n, "call")} may have happened` : null;
+function mayHaveHappened(doc: RunDocument): string | null {
+  const [one, ...more] = unknownCalls(doc);
+  if (one === undefined) return null;
+  return `${more.length ? count(more.length + 1, "call") : visibleText(one)} may have happened`;
 }
 
 /** A moment ahead: soon as a span, later as a time of day (and a day, where it is not today). */

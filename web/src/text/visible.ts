@@ -23,6 +23,18 @@ export function visible(text: string): Piece[] {
   return pieces;
 }
 
+/** JSON with its hidden characters written as JSON writes them, such as `\u202e`: it can be edited, and means the same. */
+export function escapedJson(value: unknown): string {
+  const units = (text: string): string => text.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
+  return (JSON.stringify(value, null, 2) ?? "").replace(HIDDEN, units);
+}
+
+/** Whether a text, a name or any text inside a value has hidden characters. */
+export function hides(value: unknown): boolean {
+  if (typeof value === "string") return visible(value).some((piece) => piece.hidden);
+  return typeof value === "object" && value !== null && Object.entries(value).some(([name, one]) => hides(name) || hides(one));
+}
+
 /** The same as one string, for places that hold only a string, such as an accessible name. */
 export function visibleText(text: string): string {
   return visible(text).map((piece) => (piece.hidden ? `⟨${piece.text}⟩` : piece.text)).join("");

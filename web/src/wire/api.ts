@@ -2,7 +2,7 @@
 // It keeps no state but the measured distance between this machine's clock and the server's.
 
 import type {
-  Agent, Choice, Conversation, ConversationAnswer, Decision, DocumentAnswer, Followup, Message, Overview, Page, Request, Run,
+  Agent, Choice, Conversation, ConversationAnswer, Decision, DocumentAnswer, Followup, Grant, Message, Overview, Page, Request, Run,
   Step,
 } from "./types";
 import { LIVE } from "./types";
@@ -121,6 +121,9 @@ export const api = {
     call<{ request: Request; run: Run }>("POST", `/v1/requests/${at(request.id)}/decision`, {
       body: { ...decision, request_version: request.version, arguments_sha256: request.arguments_sha256 ?? null }, key,
     }),
+  grants: (conversation: string, cursor?: string | null) =>
+    call<Page<Grant>>("GET", `/v1/grants${query({ conversation_id: conversation, limit: 100, cursor })}`),
+  revoke: (grant: string) => call<unknown>("DELETE", `/v1/grants/${at(grant)}`),
   run: (id: string) => call<Run>("GET", `/v1/runs/${at(id)}`),
   document: (run: string) => call<DocumentAnswer>("GET", `/v1/runs/${at(run)}/document`),
   steps: (run: string, cursor?: string | null) =>

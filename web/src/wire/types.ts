@@ -66,23 +66,30 @@ export type WhenBusy = "queue" | "steer" | "interrupt" | "reject";
 /** What goes with a message beside its text; null: the conversation's own. */
 export interface Choice { mode: Exclude<WhenBusy, "reject">; agent: string | null; model: string | null }
 
-export type Verdict = "approve" | "deny" | "answer";
+export type Verdict = "approve" | "edit" | "deny" | "answer" | "retry" | "mark_done" | "skip";
+
+/** How far leave for good reaches, within one conversation: exactly this call, or the whole tool. */
+export type Leave = "call" | "tool";
 
 /** A question to a person. A decision names its `version` and the digest of the arguments that were shown. */
 export interface Request {
   id: string; run_id: string; conversation_id?: string; kind: string;
   tool?: string | null; tool_call_id?: string | null; arguments?: unknown; arguments_sha256?: string | null;
   prompt?: string | null; options?: unknown[] | null; answer_schema?: Record<string, unknown> | null;
-  /** What it takes. */
-  decisions?: Verdict[];
+  /** What it takes, and which leave for good may be given with `approve`. */
+  decisions?: Verdict[]; grants?: Leave[];
   status?: "open" | "decided" | "consumed" | "void" | "expired"; version?: number;
   expires_at?: string | null; on_timeout?: string | null; opened_at?: string;
   decided_by?: string | null; decided_at?: string | null; comment?: string | null;
-  decision?: { decision: Verdict; answer?: unknown; comment?: string | null } | null; replaces?: string | null;
+  decision?: { decision: Verdict; answer?: unknown; comment?: string | null; arguments?: unknown; grant?: Leave | null } | null;
+  replaces?: string | null;
 }
 
 /** What a person says to a request (`app.decide(request, decision)`). */
-export interface Decision { decision: Verdict; answer?: unknown; comment?: string }
+export interface Decision { decision: Verdict; answer?: unknown; comment?: string; arguments?: unknown; grant?: Leave }
+
+/** Leave that was given for good, within a conversation: for exactly these arguments, or (null) for the whole tool. */
+export interface Grant { id: string; conversation_id: string; tool: string; arguments: unknown; created_at: string }
 
 /**
  * What became of it: the request as the server has it (decided by someone else, perhaps), or why nothing came, with the

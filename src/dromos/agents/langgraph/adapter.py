@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import structlog
 from langchain_core.runnables import RunnableConfig
+from langgraph.constants import START
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 
 from dromos.agents.engine_input import engine_input
@@ -35,6 +37,7 @@ from dromos.domain.runs import Run
 from dromos.ports.agent import AgentInfo, Attempt, CheckpointSummary, Failed, InputMessage, Outcome
 from dromos.ports.clock import Clock
 from dromos.ports.meter import Meter
+from dromos.ports.probe import Point
 from dromos.ports.store import Store, Table
 
 log = structlog.get_logger("dromos.agents")
@@ -114,6 +117,8 @@ class LangGraphAgent:
             new_cost=observer.new_cost,
             on_commit=observer.stored,
             entrance=self._entrance(attempt, plan),
+            entry_node=_has_entry_node(plan.graph),
+            thread_is_new=attempt.begins,
         )
         if plan.model_name:
             attempt.live.set("/model", plan.model_name)
@@ -137,7 +142,9 @@ class LangGraphAgent:
         if earlier.lost:
             earlier = replace(earlier, spent=self._price(earlier))
             rows = earlier.lost
-            await attempt.recorder.write(lambda tx, _: tx.put_many(Table.RUN_STEPS, rows))
+            await attempt.recorder.write(
+                lambda tx, _: tx.put_many(Table.RUN_STEPS, rows), point=Point.LOST_STEPS
+            )
         for part, value in (("steps", earlier.steps), ("usage", earlier.usage), ("current", None)):
             live.set(f"/{part}", value)
         for name, helper in (content.get("subagents") or {}).items():
@@ -215,6 +222,11 @@ class LangGraphAgent:
     async def _reading(self) -> Pregel[Any, Any, Any, Any]:
         graph = await self._source.shape()
         return graph.copy(update={"checkpointer": Checkpointer(self._store)})
+
+
+def _has_entry_node(graph: Pregel[Any, Any, Any, Any]) -> bool:
+    """True where a node of LangGraph's own takes an input in, and no function of the user's chooses what is next."""
+    return isinstance(graph, CompiledStateGraph) and not graph.builder.branches.get(START)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from dromos.agents.langgraph import breakpoints
 from dromos.agents.langgraph.breakpoints import Breakpoints
 from dromos.agents.langgraph.checkpoint_rows import load
 from dromos.agents.langgraph.failures import safe_text
+from dromos.agents.langgraph.gated import is_gates
 from dromos.agents.langgraph.interrupts import Asked, Unusable, asked_by, resume_value
 from dromos.agents.langgraph.pending_writes import TaskWrites
 from dromos.agents.langgraph.state_serde import StateSerializer
@@ -34,6 +35,7 @@ from dromos.domain.requests import MAX_PROMPT, consumed
 from dromos.domain.runs import Run
 from dromos.domain.statuses import RequestKind, RequestStatus, Verdict
 from dromos.ports.agent import Decided, Failed, Parked, decided_from
+from dromos.ports.probe import Point
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import In, ReadTx, Table, Tx
 
@@ -95,7 +97,7 @@ class Asking:
         values, refused = self._values(pending)
         if refused:
             return self._parked(pending, refused)
-        if not values and pending and not self._kept.keys() & pending.keys() and _waits_only(state):
+        if not values and pending and not self._known(pending) and _waits_only(state):
             return self._parked(pending, {})
         if values:
             places = await self._recorder.read(
@@ -112,7 +114,7 @@ class Asking:
         if not pending:
             return Parked(Reason.APPROVAL_REQUIRED, (breakpoints.asked_at(state),))
         await self._look_up(pending)
-        forgotten = (self._kept.keys() & pending.keys()) - self._repeat
+        forgotten = (self._kept.keys() & set(_engines(pending))) - self._repeat
         if forgotten:
             self._repeat |= forgotten
             return None
@@ -145,7 +147,7 @@ class Asking:
         decided = unused.get(name)
         if decided is not None:
             ids = [decided.request_id]
-            await self._recorder.write(lambda tx, run: _consume(tx, run, ids))
+            await self._recorder.write(lambda tx, run: _consume(tx, run, ids), point=Point.CONSUME_DECISION)
             if decided.decision is not Verdict.APPROVE:
                 why = f": {decided.comment}" if decided.comment else ""
                 return Failed(ErrorCode.AGENT_FAILURE, f"It may not go on with {', '.join(state.next)}{why}")
@@ -162,16 +164,22 @@ class Asking:
         gone = [
             one.request_id
             for name, one in self._open.items()
-            if name not in pending and not breakpoints.is_one(name)
+            if name not in pending and not breakpoints.is_one(name) and one.call_key is None
         ]
         if gone:
-            await self._recorder.write(lambda tx, run: _consume(tx, run, gone))
+            await self._recorder.write(lambda tx, run: _consume(tx, run, gone), point=Point.CONSUME_DECISION)
             self._open = {name: one for name, one in self._open.items() if name in pending}
+
+    def _known(self, pending: Pending) -> bool:
+        """Whether a pass can get on: the engine held an answer once, or the gate finds a word on one of its calls."""
+        words = self._open.keys() & (pending.keys() - set(_engines(pending)))
+        return bool(words or self._kept.keys() & pending.keys())
 
     def _values(self, pending: Pending) -> tuple[dict[str, Any], dict[str, str]]:
         values: dict[str, Any] = {}
         refused: dict[str, str] = {}
-        for interrupt_id, interrupt in pending.items():
+        for interrupt_id in _engines(pending):
+            interrupt = pending[interrupt_id]
             decided = self._open.get(interrupt_id)
             if decided is None and interrupt_id in self._repeat:
                 decided = self._kept.get(interrupt_id)
@@ -190,8 +198,7 @@ class Asking:
             for name, interrupt in pending.items()
             if name in refused or name not in self._open
         ]
-        approvals = all(one["kind"] == RequestKind.APPROVAL for one in asked)
-        return Parked(Reason.APPROVAL_REQUIRED if approvals else Reason.QUESTION_ASKED, tuple(asked))
+        return Parked(_reason({one["kind"] for one in asked}), tuple(asked))
 
     def _once_more(self, interrupt: Interrupt[Any], why: str) -> Asked:
         asked = asked_by(interrupt)
@@ -202,7 +209,20 @@ class Asking:
 
 
 def _pending(state: StateSnapshot) -> Pending:
-    return {interrupt.id: interrupt for interrupt in state.interrupts}
+    """The questions that stand. The gate's own are over with the task that asked."""
+    over = {one.id for task in state.tasks if task.result is not None for one in task.interrupts}
+    return {one.id: one for one in state.interrupts if one.id not in over or not is_gates(one)}
+
+
+def _engines(pending: Pending) -> list[str]:
+    """Those that the engine takes an answer to."""
+    return [name for name, interrupt in pending.items() if not is_gates(interrupt)]
+
+
+def _reason(kinds: set[str]) -> Reason:
+    if RequestKind.TOOL_OUTCOME_UNKNOWN in kinds:
+        return Reason.TOOL_OUTCOME_UNKNOWN
+    return Reason.APPROVAL_REQUIRED if kinds == {RequestKind.APPROVAL} else Reason.QUESTION_ASKED
 
 
 def _waits_only(state: StateSnapshot) -> bool:

@@ -6,6 +6,7 @@ Graphs are compiled once per model and set of tools. What concerns one attempt (
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -23,18 +24,22 @@ from langgraph.types import Command
 from dromos.agents.langgraph.attempt_run import OBSERVER_KEY, RUN_KEY, Plan
 from dromos.agents.langgraph.chat_models import ChatModels
 from dromos.agents.langgraph.failures import ModelFault, safe_text
+from dromos.agents.langgraph.gated import DESK_KEY, through_gate
 from dromos.agents.langgraph.message_rows import clean
 from dromos.agents.langgraph.missing_model import MissingModel
 from dromos.agents.langgraph.model_choice import LOCAL, SCRIPTED, ModelSelector
 from dromos.agents.langgraph.observer import Observer
-from dromos.domain.effects import call_key
+from dromos.agents.langgraph.person import WithAskPerson
+from dromos.domain.call_questions import misfit
+from dromos.domain.effects import NOT_SENT, Call, Fault, Make, ReplayClass, ToolPolicy, ToolRule, call_key
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.retries import DEFAULT_POLICIES, RetryPolicy
 from dromos.domain.runs import Run
 from dromos.domain.text import clean_json
 from dromos.ports.agent import AgentInfo, ModelChoice
 from dromos.ports.clock import Ids
-from dromos.ports.tool import Toolbox, ToolContext, ToolSpec
+from dromos.ports.journal import Desk, Sent, Suspended
+from dromos.ports.tool import ToolAnnotations, Toolbox, ToolContext, ToolOutcome, ToolSpec
 
 PROMPT = "You are a helpful assistant. Answer clearly and to the point. Use a tool where it helps."
 SMALL_PROMPT = "You are a friendly assistant. Answer in one to three short, simple sentences."
@@ -60,8 +65,10 @@ class AssistantSource:
         *,
         name: str = "assistant",
         policies: Mapping[ErrorCode, RetryPolicy] = DEFAULT_POLICIES,
+        ask_person: bool = True,
     ) -> None:
-        self._selector, self._models, self._toolbox, self._ids = selector, models, toolbox, ids
+        self._toolbox = WithAskPerson(toolbox) if ask_person else toolbox
+        self._selector, self._models, self._ids = selector, models, ids
         self._name, self._policies = name, policies
         self._graphs: dict[str, Pregel[Any, Any, Any, Any]] = {}
         self._choice: ModelChoice | None = None
@@ -135,7 +142,7 @@ class _Turns(AgentMiddleware[Any, Any, Any]):
     def __init__(self, toolbox: Toolbox, ids: Ids, specs: Sequence[ToolSpec], *, small: bool) -> None:
         super().__init__()
         self._toolbox, self._ids, self._small = toolbox, ids, small
-        self._read_only = frozenset(spec.name for spec in specs if spec.annotations.read_only)
+        self._specs = {spec.name: spec for spec in specs}
 
     async def awrap_model_call(
         self,
@@ -166,23 +173,55 @@ class _Turns(AgentMiddleware[Any, Any, Any]):
         wrong = message.additional_kwargs.get(_INVALID, {}).get(call_id)
         if wrong is not None:
             return _result(name, call_id, f"The arguments are not valid JSON: {wrong}", failed=True)
-        ns = str(configurable.get("checkpoint_ns", ""))
-        step_id = self._ids.new()
-        observer.tool_started(step_id, name, call["args"], ns=ns, read_only=name in self._read_only)
-        context = ToolContext(
-            run_id=run.id,
-            conversation_id=run.conversation_id,
-            tool_call_id=call_id,
-            idempotency_key=key,
-            on_progress=lambda progress: observer.tool_progress(step_id, progress),
-        )
-        try:
-            outcome = await self._toolbox.call(name, call["args"], context)
-        except Exception as error:
-            text = f"The tool failed: {type(error).__name__}: {safe_text(error)}"
-            observer.tool_ended(step_id, text, failed=True)
-            return _result(name, call_id, text, failed=True)
-        observer.tool_ended(step_id, outcome.text, failed=outcome.is_error)
+        desk: Desk = configurable[DESK_KEY]
+        spec = self._specs.get(name)
+        rule = _rule(desk, name, spec)
+        if spec is None or rule.policy is ToolPolicy.ASK:  # it may be there by now, or be another than it was
+            spec = await self._toolbox.find(name)
+            rule = _rule(desk, name, spec or self._specs.get(name))
+        said = spec.annotations if spec is not None else ToolAnnotations()
+        wanted = Call(key, name, call_id, call["args"], rule, spec.input_schema if spec is not None else None)
+
+        async def carry_out(leave: Make, sent: Sent) -> ToolOutcome:
+            step_id = self._ids.new()
+            ns = str(configurable.get("checkpoint_ns", ""))
+            reads = rule.replay is ReplayClass.READ or bool(said.read_only)
+            observer.tool_started(step_id, name, leave.arguments, ns=ns, read_only=reads)
+            left = False
+
+            def leaves() -> None:
+                nonlocal left
+                left = True
+                sent()
+
+            context = ToolContext(
+                run_id=run.id,
+                conversation_id=run.conversation_id,
+                tool_call_id=call_id,
+                idempotency_key=key,
+                on_progress=lambda progress: observer.tool_progress(step_id, progress),
+                state=leave.state,
+                answers=leave.answers,
+                repeatable=rule.replay is not ReplayClass.UNSAFE,
+                sent=leaves,
+                remains=lambda ending: desk.in_flight.add(ending, name),
+            )
+            try:
+                outcome = await self._toolbox.call(name, leave.arguments, context)
+            except Suspended:
+                observer.tool_ended(step_id, "", failed=False)
+                raise
+            except asyncio.CancelledError:
+                if not left:
+                    observer.tool_ended(step_id, NOT_SENT, failed=True)
+                raise
+            except Exception as error:
+                text = f"The tool failed: {type(error).__name__}: {safe_text(error)}"
+                outcome = ToolOutcome(text, is_error=True)
+            observer.tool_ended(step_id, outcome.text, failed=outcome.is_error)
+            return outcome
+
+        outcome = await through_gate(desk, wanted, carry_out, _fault(name, spec))
         return _result(name, call_id, outcome.text, failed=outcome.is_error, structured=outcome.structured)
 
     def _put_in_order(self, message: AIMessage, history: Sequence[BaseMessage]) -> None:
@@ -213,6 +252,23 @@ class _Turns(AgentMiddleware[Any, Any, Any]):
                     invalid[fresh] = invalid[call["id"]]
                 call["id"] = fresh
             taken.add(call["id"])
+
+
+def _rule(desk: Desk, name: str, spec: ToolSpec | None) -> ToolRule:
+    """What is in force for the tool."""
+    source, said = ("", ToolAnnotations()) if spec is None else (spec.source, spec.annotations)
+    return desk.gate.rule(name, source, said)
+
+
+def _fault(name: str, spec: ToolSpec | None) -> Fault:
+    """Why a call that was allowed cannot be made any more as it was."""
+
+    def fault(arguments: Mapping[str, Any]) -> str | None:
+        if spec is None:
+            return f"{name} is not there now."
+        return misfit(name, spec.input_schema, arguments)
+
+    return fault
 
 
 def _asked_by(messages: Sequence[BaseMessage], call_id: str) -> tuple[AIMessage, int]:

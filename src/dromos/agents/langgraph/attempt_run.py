@@ -8,7 +8,7 @@ the slot is given back. It must not know queues, leases or HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,10 @@ from dromos.agents.langgraph.breakpoints import Breakpoints
 from dromos.agents.langgraph.checkpointer import Checkpointer
 from dromos.agents.langgraph.engine_stream import tapped
 from dromos.agents.langgraph.failures import Failure, classify, safe_text
+from dromos.agents.langgraph.gated import DESK_KEY
 from dromos.agents.langgraph.observer import Observer
+from dromos.agents.langgraph.pass_calls import CALLS_KEY, PassCalls
+from dromos.agents.langgraph.threads import AtWork, noting, until_done
 from dromos.domain.errors import LeaseLost, Unavailable
 from dromos.domain.reasons import ErrorCode, Reason
 from dromos.domain.retries import DEFAULT_POLICIES, Retry, RetryPolicy, next_try
@@ -42,6 +45,7 @@ from dromos.ports.agent import (
     TryLater,
 )
 from dromos.ports.clock import Clock
+from dromos.ports.probe import Point
 from dromos.ports.store import ReadTx, Table, Tx
 
 DEFAULT_STEP_LIMIT = 25
@@ -113,6 +117,7 @@ class AttemptRun:
         self.observer, self.saver = observer, saver
         self.graph = plan.graph.copy(update={"checkpointer": saver})
         self.tries: dict[str, int] = dict(attempt.run.tries)
+        self.threads = AtWork()
         self.stops = Breakpoints(self.graph, self.graph.aget_state)
         self.asking = Asking(attempt.recorder, attempt.run, attempt.decisions, saver.serde, self.stops)
         saver.on_writes = self.asking.note
@@ -120,22 +125,59 @@ class AttemptRun:
     async def carry_out(self) -> Outcome:
         """Raises `LeaseLost` and cancellation; every other failure is an outcome."""
         try:
-            outcome = await self._passes()
+            with noting(self.threads):
+                outcome = await self._passes()
+            await self._work_over()
         except asyncio.CancelledError:
-            self.attempt.unknown_calls.extend(self.observer.cut())
-            await self._store_left_steps(stopping=True)
+            await self._put_away(self._work_over())
             raise
         except LeaseLost:
-            self.observer.close()
+            if await self._is_stopping():
+                await _surviving_one_cut(self._put_away(self._work_over()))
+            else:
+                self.observer.close()
             raise
         self.observer.cut()
         await self._store_left_steps()
         return outcome
 
+    async def _is_stopping(self) -> bool:
+        """True where a write was refused because a stop was accepted; False where the run is somebody else's."""
+        try:
+            await self.attempt.recorder.write(
+                lambda tx, run: None, while_cancelling=True, point=Point.LEFT_STEPS
+            )
+        except (LeaseLost, Unavailable):
+            return False
+        except asyncio.CancelledError:  # that is the stop
+            return True
+        return True
+
+    async def _put_away(self, work_over: Awaitable[None]) -> None:
+        """Of a stop: what goes on is waited for, what was cut is named, and what was done is put on record."""
+        try:
+            await work_over
+        finally:
+            self.attempt.unknown_calls.extend(self.observer.cut())
+            await self._store_left_steps(stopping=True)
+
+    async def _work_over(self) -> None:
+        """LangGraph does not wait for a task that it cancels. A call that must not be cut in half goes on, and so does
+        a function in a thread: nothing is tried again beside it."""
+        for future in self.threads.take():
+            waiting = asyncio.create_task(until_done(future), name=f"thread:{self.attempt.run.id}")
+            if self.attempt.desk is None:
+                await waiting
+            else:
+                self.attempt.desk.in_flight.add(waiting, self.observer.under_way or "a step")
+        if self.attempt.desk is not None:
+            await self.attempt.desk.in_flight.over()
+
     async def _passes(self) -> Outcome:
         repeated = self.attempt.run.attempt > 1 or self.attempt.run.resume_of is not None
         while True:
             commits = self.saver.commits
+            await self._work_over()
             try:
                 outcome = await self._pass(look_first=repeated)
                 if outcome is not None:
@@ -200,6 +242,8 @@ class AttemptRun:
             **self.plan.extras,
             RUN_KEY: run,
             OBSERVER_KEY: self.observer,
+            DESK_KEY: self.attempt.desk,
+            CALLS_KEY: PassCalls(self.attempt.desk) if self.attempt.desk is not None else None,
             BOX_KEY: self.observer.take,
             **tapped(heard, self.observer.custom),
         }
@@ -237,7 +281,7 @@ class AttemptRun:
             state = await self._state()
             answer = state.values.get(self.plan.output)
             await self.attempt.recorder.write(
-                lambda tx, owned: store_answer(tx, owned, answer), messages=True
+                lambda tx, owned: store_answer(tx, owned, answer), messages=True, point=Point.STORE_ANSWER
             )
         return Finished(line=self.observer.line)
 
@@ -281,9 +325,18 @@ class AttemptRun:
                 tx.change(Table.RUNS, {"id": run.id}, {"cost": cost})
 
         try:
-            await self.attempt.recorder.write(store, while_cancelling=stopping)
+            await self.attempt.recorder.write(store, while_cancelling=stopping, point=Point.LEFT_STEPS)
         except Unavailable:
             return
+
+
+async def _surviving_one_cut(putting_away: Coroutine[Any, Any, None]) -> None:
+    """Whoever learned of the stop first is still to be told of it; only what comes after that means to cut."""
+    going_on = asyncio.create_task(putting_away, name="putting away")
+    try:
+        await asyncio.shield(going_on)
+    except asyncio.CancelledError:
+        await going_on
 
 
 def _steps_done(tx: ReadTx, run: Run) -> int:

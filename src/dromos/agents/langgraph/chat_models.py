@@ -93,7 +93,7 @@ class ChatModels:
     def _client(self, provider: str, model: str) -> BaseChatModel:
         options: dict[str, Any] = {}
         if provider == "openai":
-            options = {"max_retries": 0, "stream_usage": True, "http_async_client": self._openai_http()}
+            options = {**_OPENAI, "http_async_client": self._openai_http()}
             base_url = self._environ.get("OPENAI_BASE_URL") or self._environ.get("OPENAI_API_BASE")
             if base_url:
                 options["base_url"] = base_url
@@ -130,12 +130,16 @@ class ChatModels:
             model=LOCAL.partition(":")[2],
             base_url=address,
             api_key=SecretStr("none"),
-            max_retries=0,
-            stream_usage=True,
+            **_OPENAI,
             temperature=0.2,
             max_completion_tokens=400,
             profile={"max_input_tokens": CONTEXT_TOKENS},
         )
+
+
+_OPENAI: dict[str, Any] = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
+"""Silence is watched by the worker. LangChain's own watch of each chunk waits in `asyncio.wait_for`, which on Python
+3.11 loses a cancellation that comes together with a chunk: the model call would go on after a stop."""
 
 
 def _ollama_clients(model: BaseChatModel) -> Iterator[Any]:

@@ -35,6 +35,8 @@ from dromos.ports.store import NOT_NULL, In, Row, Table, Tx
 ROOT_CHANNEL = "messages"
 """The channel whose messages, in the root namespace, are the conversation that people see."""
 
+_ROW_COLUMNS = ("num", "id", "position", "log_seq", "content", "hidden")
+
 Placed = tuple[Any, tuple[str, bytes] | None]
 """A channel's version, and its value's type and bytes where they are inline (None: they are a blob)."""
 
@@ -46,6 +48,7 @@ class ThreadMemory:
     checkpoint_id: str | None = None
     logs: dict[str, ThreadLog] = field(default_factory=dict)
     placed: dict[str, Placed] = field(default_factory=dict)
+    begins: bool = False  # nothing was stored of it before this attempt, so what `logs` lacks is empty
     after_input: bool = True  # the next checkpoint may bring messages that others stored
     pending: dict[str, tuple[int, BaseMessage]] = field(
         default_factory=dict
@@ -82,6 +85,10 @@ class CheckpointPlan:
     cost: Mapping[str, Any] | None = None
     also: Callable[[Tx, Run], None] | None = None  # what else belongs to this transaction
     entered: bool = False  # a message that steers the run was added by `apply`
+    before: CheckpointPlan | None = None  # of the input, where it is stored together with this one
+    input_rows: dict[str, Row] = field(
+        default_factory=dict
+    )  # rows of the input's messages, by id, as `apply` saw them
 
     @property
     def holds_conversation(self) -> bool:
@@ -97,6 +104,8 @@ class CheckpointPlan:
     def apply(self, tx: Tx, run: Run, take: Take | None = None) -> dict[str, list[Place]]:
         """Write everything; returns the places of each changed list's entries. With `take` the conversation's list
         also gets what waits to be read."""
+        if self.before is not None:
+            self.before.apply(tx, run)
         now = tx.now()
         numbers = Numbers(tx, self.thread_id)
         placement = Placement(messages=dict(self.kept))
@@ -130,10 +139,15 @@ class CheckpointPlan:
         if run.tries:  # they count the failures of one step, and this one is done
             news["tries"] = {}
         if news:
-            tx.change(Table.RUNS, {"id": run.id}, news)
+            tx.set(Table.RUNS, {"id": run.id}, news)
         if self.also is not None:
             self.also(tx, run)
         return places
+
+    @property
+    def only_takes_in(self) -> bool:
+        """True of the checkpoint of an input that brings nothing but values."""
+        return self.metadata.get("source") == "input" and not (self.ns or self.lists or self.writes)
 
     def commit(self, places: Mapping[str, list[Place]]) -> None:
         """Remember what `apply` stored."""
@@ -171,7 +185,8 @@ class CheckpointPlan:
 
     def _refer_to_input(self, tx: Tx, start: dict[str, Any]) -> tuple[str, bytes] | None:
         ids = input_reference.message_ids(start)
-        return input_reference.refer(start, input_reference.rows_by_id(tx, self.thread_id, ids))
+        self.input_rows = input_reference.rows_by_id(tx, self.thread_id, ids, _ROW_COLUMNS)
+        return input_reference.refer(start, self.input_rows)
 
     def _ranges(self, change: ListChange, places: Sequence[Place]) -> Ranges:
         log = self.memory.logs.get(change.channel)
@@ -266,7 +281,7 @@ def _store_list(
     log = made.memory.logs.get(change.channel)
     seq = log.next_seq if log is not None else None
     if seq is None:
-        seq = _next_seq(tx, made.thread_id, made.ns, change.channel)
+        seq = 0 if made.memory.begins else _next_seq(tx, made.thread_id, made.ns, change.channel)
     visible = made.ns == "" and change.channel == ROOT_CHANNEL
     present = _rows_of_ids(tx, made, change) if visible else {}
     common = {
@@ -326,9 +341,11 @@ def _rows_of_ids(tx: Tx, made: CheckpointPlan, change: ListChange) -> dict[str, 
     wanted = [id_ for id_ in change.rows if id_ not in known]
     if not wanted:
         return known
+    brought = made.before.input_rows if made.before is not None else {}
+    if all(id_ in brought and not brought[id_]["hidden"] for id_ in wanted):  # looked up in this transaction
+        return known | {id_: brought[id_] for id_ in wanted}
     where = {"conversation_id": made.thread_id, "id": In(wanted), "hidden": False}
-    columns = ("num", "id", "position", "log_seq", "content")
-    found = tx.find(Table.MESSAGES, where, order=("num",), columns=columns)
+    found = tx.find(Table.MESSAGES, where, order=("num",), columns=_ROW_COLUMNS)
     return known | {row["id"]: row for row in found}
 
 
@@ -350,7 +367,7 @@ def _adopt(tx: Tx, made: CheckpointPlan, message: BaseMessage, row: Row, there: 
         values |= engine_columns(message, whole=not same)
     elif stored[1] is not message:
         values |= {name: value for name, value in row.items() if name != "id"}
-    tx.change(Table.MESSAGES, {"conversation_id": made.thread_id, "num": there["num"]}, values)
+    tx.set(Table.MESSAGES, {"conversation_id": made.thread_id, "num": there["num"]}, values)
 
 
 def _next_seq(tx: Tx, thread_id: str, ns: str, channel: str) -> int:

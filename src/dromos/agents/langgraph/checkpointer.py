@@ -37,6 +37,7 @@ from dromos.agents.langgraph.thread_reads import (
 )
 from dromos.agents.langgraph.write_rows import WritePlan, rows_left_by
 from dromos.domain.runs import Run
+from dromos.ports.probe import Point
 from dromos.ports.recorder import Recorder
 from dromos.ports.store import In, Lt, ReadTx, Row, Store, Table, Tx
 
@@ -49,8 +50,10 @@ class Checkpointer(BlockingSaver):
 
     `source` is the attempt's recorder, or a store to read only. `step_rows(checkpoint_id)` gives the rows of
     `run_steps` that are to be stored with a root checkpoint, `new_cost()` the run's cost where it changed; `on_commit`
-    is called when they are. `entrance` is where messages that steer the run come in. Raises `LeaseLost`
-    where the run is no longer owned, `StateUnreadable` and `StateNotStorable` naming the field.
+    is called when they are. `entrance` is where messages that steer the run come in. `entry_node` says that the graph
+    takes its input in by a node of LangGraph's own: no work is done between the checkpoint of the input and the next,
+    so both are stored as one. `thread_is_new` says that there is nothing to be read yet. Raises `LeaseLost` where the
+    run is no longer owned, `StateUnreadable` and `StateNotStorable` naming the field.
     """
 
     serde: StateSerializer
@@ -63,6 +66,8 @@ class Checkpointer(BlockingSaver):
         new_cost: Callable[[], Mapping[str, Any] | None] | None = None,
         on_commit: Callable[[], None] | None = None,
         entrance: Entrance | None = None,
+        entry_node: bool = False,
+        thread_is_new: bool = False,
     ) -> None:
         super().__init__(serde=StateSerializer())
         self.serde = StateSerializer()
@@ -74,6 +79,12 @@ class Checkpointer(BlockingSaver):
         self._step_rows, self._new_cost = step_rows, new_cost
         self._on_commit = on_commit
         self.entrance = entrance
+        self._entry_node = entry_node
+        self._new_thread = self._recorder.fence.conversation_id if thread_is_new and self._recorder else None
+        self._is_empty = thread_is_new  # that thread, until something is stored here
+        self._input: CheckpointPlan | None = (
+            None  # the checkpoint of an input, until the next one takes it along
+        )
         self.on_writes: Callable[[Tx, Run, Sequence[TaskWrites]], None] | None = None
         """Called in each transaction that stores what tasks wrote, or the checkpoint that makes it superfluous."""
         self._memory: dict[tuple[str, str], ThreadMemory] = {}
@@ -94,7 +105,10 @@ class Checkpointer(BlockingSaver):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that `config` names, or the newest of its namespace."""
+        await self._store_input()
         thread_id, ns, checkpoint_id = _address(config)
+        if self._is_empty and thread_id == self._new_thread and checkpoint_id is None:
+            return None
         where: Row = {"thread_id": thread_id, "checkpoint_ns": ns}
         if checkpoint_id is not None:
             where["checkpoint_id"] = checkpoint_id
@@ -155,9 +169,10 @@ class Checkpointer(BlockingSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint; returns when it is on disk."""
+        """Store a checkpoint; returns when it is on disk. That of an input may wait for the next one (`entry_node`)."""
         thread_id, ns, parent_id = _address(config)
         recorder = self._writer()
+        self._is_empty = False
         held = await self._pending.take(thread_id, ns, parent_id)
         try:
             memory = await self._memory_at(thread_id, ns, parent_id)
@@ -170,6 +185,11 @@ class Checkpointer(BlockingSaver):
             if self._step_rows is not None and ns == "":
                 made.steps = self._step_rows(checkpoint["id"])
                 made.cost = self._new_cost() if self._new_cost is not None else None
+            if self._entry_node and self._input is None and made.only_takes_in and not made.steps:
+                self._input = made
+                made.commit({})
+                return config_of(thread_id, ns, checkpoint["id"])
+            made.before, self._input = self._input, None
             with self._pending.during_save():
                 places = await self._store(recorder, made, checkpoint)
         except BaseException as error:
@@ -192,12 +212,12 @@ class Checkpointer(BlockingSaver):
     ) -> dict[str, list[Place]]:
         entrance = self.entrance
         if made.ns or entrance is None:
-            return await recorder.write(made.apply, messages=made.has_new_messages)
+            return await recorder.write(made.apply, messages=made.has_new_messages, point=Point.CHECKPOINT)
         if entrance.used:
             raise RuntimeError("the engine went on from a state that a message had been added to")
         if made.metadata.get("source") == "loop" and made.holds_conversation and entrance.is_open(checkpoint):
-            return await entrance.steering.write(made.apply)
-        return await recorder.write(made.apply, messages=made.has_new_messages)
+            return await entrance.steering.write(made.apply, point=Point.CHECKPOINT)
+        return await recorder.write(made.apply, messages=made.has_new_messages, point=Point.CHECKPOINT)
 
     async def aput_writes(
         self,
@@ -217,13 +237,22 @@ class Checkpointer(BlockingSaver):
     async def settled(self) -> None:
         """Wait until no write is under way. Failures were told to whoever made the write."""
         await self._pending.settled()
+        await self._store_input()
+
+    async def _store_input(self) -> None:
+        made, self._input = self._input, None
+        if made is not None:
+            await self._writer().write(made.apply, point=Point.CHECKPOINT)
+            self.commits += 1
 
     async def _store_writes(self, entries: list[TaskWrites]) -> None:
         """Store the writes of tasks whose step goes on."""
         recorder = self._writer()
+        await self._store_input()
         prepared = WritePlan(entries, self.serde, recorder.fence.run_id, self._holds)
         prepared.also = self._noting(entries)
-        for entry, message, num in await recorder.write(prepared.apply, messages=prepared.has_messages):
+        stored = await recorder.write(prepared.apply, messages=prepared.has_messages, point=Point.TASK_WRITES)
+        for entry, message, num in stored:
             memory = self._memory.get((entry.thread_id, entry.ns))
             if memory is not None and memory.checkpoint_id == entry.checkpoint_id:
                 memory.pending[message.id or ""] = (num, message)
@@ -241,18 +270,24 @@ class Checkpointer(BlockingSaver):
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove everything that the engine holds of a thread, its messages included."""
-        await self._writer().write(lambda tx, _: thread_upkeep.delete_thread(tx, thread_id))
+        await self._writer().write(
+            lambda tx, _: thread_upkeep.delete_thread(tx, thread_id), point=Point.THREAD_UPKEEP
+        )
         self._forget(thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints and writes of runs; messages stay, others' checkpoints may name them."""
-        await self._writer().write(lambda tx, _: thread_upkeep.delete_for_runs(tx, run_ids))
+        await self._writer().write(
+            lambda tx, _: thread_upkeep.delete_for_runs(tx, run_ids), point=Point.THREAD_UPKEEP
+        )
         self._memory.clear()
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread. The target's conversation must exist if the source holds messages."""
         await self._writer().write(
-            lambda tx, _: thread_upkeep.copy_thread(tx, source_thread_id, target_thread_id), messages=True
+            lambda tx, _: thread_upkeep.copy_thread(tx, source_thread_id, target_thread_id),
+            messages=True,
+            point=Point.THREAD_UPKEEP,
         )
         self._forget(target_thread_id)
 
@@ -266,7 +301,7 @@ class Checkpointer(BlockingSaver):
             for thread_id in thread_ids:
                 upkeep(tx, thread_id)
 
-        await self._writer().write(prune)
+        await self._writer().write(prune, point=Point.THREAD_UPKEEP)
         for thread_id in thread_ids:
             self._forget(thread_id)
 
@@ -281,7 +316,8 @@ class Checkpointer(BlockingSaver):
             memory = self._memory.get((thread_id, ns))
             if memory is not None and memory.checkpoint_id == checkpoint_id:
                 return memory
-        memory = self._memory[thread_id, ns] = ThreadMemory()
+        begins = thread_id == self._new_thread and ns == "" and checkpoint_id is None
+        memory = self._memory[thread_id, ns] = ThreadMemory(begins=begins)
         return memory
 
     def _remember(self, rows: ThreadRows, found: CheckpointTuple) -> None:

@@ -44,6 +44,7 @@ class ConfiguredSource:
         self._reference, self._root, self._output = reference, root, output_field
         self._model, self._policies = model, policies
         self._found: Any = None
+        self._made_anew = False  # by a function, for each attempt
         self._graph: Graph | None = None
         self._lock = asyncio.Lock()
 
@@ -51,7 +52,7 @@ class ConfiguredSource:
         graph = await self.shape()
         model = run.model or self._model
         extras = {"model": model} if model else {}
-        if takes_config(self._found) and callable(self._found) and self._found is not graph:
+        if self._made_anew and self._found is not graph:
             config = {"configurable": {"thread_id": run.conversation_id, "run_id": run.id, **extras}}
             graph = await make_graph(self._found, self._reference, config)
         return Plan(
@@ -70,6 +71,7 @@ class ConfiguredSource:
         async with self._lock:
             if self._graph is None:
                 self._found = await asyncio.to_thread(load_attribute, self._reference, self._root)
+                self._made_anew = callable(self._found) and takes_config(self._found)
                 graph = await make_graph(self._found, self._reference)
                 check_fields(graph, self._reference, self.input_field, self._output)
                 self._graph = graph

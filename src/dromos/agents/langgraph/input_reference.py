@@ -6,7 +6,7 @@ the person's, results and interrupted text, all of them rows of `messages`; so o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ormsgpack
@@ -55,8 +55,10 @@ def restore(data: bytes, rows: Mapping[str, Row]) -> dict[str, Any]:
     return value
 
 
-def rows_by_id(tx: ReadTx, thread_id: str, ids: list[str]) -> dict[str, Row]:
+def rows_by_id(
+    tx: ReadTx, thread_id: str, ids: list[str], columns: Sequence[str] = ("id", "content")
+) -> dict[str, Row]:
     """The first row of each id."""
     where = {"conversation_id": thread_id, "id": In(ids)}
-    found = tx.find(Table.MESSAGES, where, order=("-num",), columns=("id", "content"))
+    found = tx.find(Table.MESSAGES, where, order=("-num",), columns=columns)
     return {row["id"]: row for row in found}

@@ -14,6 +14,7 @@ from typing import Any
 from langgraph.types import Interrupt
 
 from dromos.agents.langgraph.failures import safe_text
+from dromos.agents.langgraph.gated import asked_by_gate, is_gates
 from dromos.domain.answer_schema import answer_faults, schema_fault
 from dromos.domain.effects import arguments_digest
 from dromos.domain.requests import MAX_PART, MAX_PROMPT, are_options
@@ -37,6 +38,8 @@ class Unusable(Exception):
 def asked_by(interrupt: Interrupt[Any]) -> Asked:
     """What to ask a person for this interrupt."""
     value = interrupt.value
+    if is_gates(interrupt):
+        return asked_by_gate(interrupt)
     if _is_turn(value):
         asked = _asked_for_turn(value)
     elif _is_call(value):

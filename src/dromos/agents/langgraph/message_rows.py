@@ -14,6 +14,7 @@ transaction and no checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from langchain_core.messages import (
@@ -136,9 +137,15 @@ def from_row(row: Row) -> BaseMessage:
     return _CLASS_OF_ROLE[role](**fields)
 
 
+@cache
+def _defaults(kind: type[BaseMessage]) -> dict[str, Any]:
+    """What the fields of a class are where nobody gave them; to compare with only."""
+    return {name: field.get_default(call_default_factory=True) for name, field in kind.model_fields.items()}
+
+
 def _remaining_fields(message: BaseMessage) -> dict[str, Any]:
     """Fields of a standard message that no column holds and that differ from the class's default."""
-    fields = type(message).model_fields
+    defaults = _defaults(type(message))
     values: dict[str, Any] = {}
     for name, value in message.__dict__.items():
         if name in _IN_COLUMNS:
@@ -147,7 +154,7 @@ def _remaining_fields(message: BaseMessage) -> dict[str, Any]:
             continue
         if name == "status" and value == "error":
             continue
-        if value != fields[name].get_default(call_default_factory=True):
+        if value != defaults[name]:
             values[name] = value
     return values | (message.model_extra or {})
 

@@ -234,6 +234,11 @@ class Observer(BaseCallbackHandler):
         """The one line of the collapsed box, if the agent said one."""
         return self.report.line
 
+    @property
+    def under_way(self) -> str | None:
+        """The name of the tool that is longest at work, else of the node."""
+        return self.report.under_way
+
     def retrying(self, code: str, attempt: int, of_attempts: int, next_at: datetime) -> None:
         """The step failed and will be tried again."""
         self.report.close_open()

@@ -18,6 +18,7 @@ from dromos.agents.process.command import Command, CommandFailed
 from dromos.agents.process.stream_json import Event, Result, Session, read_line
 from dromos.agents.process.telling import Telling
 from dromos.domain.backend import refusal
+from dromos.domain.errors import LeaseLost
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.runs import Run
 from dromos.domain.text import clean_text, text_of
@@ -32,6 +33,7 @@ from dromos.ports.agent import (
     Outcome,
 )
 from dromos.ports.clock import Clock
+from dromos.ports.probe import Point
 from dromos.ports.store import In, ReadTx, Table
 
 
@@ -106,6 +108,10 @@ class ProcessAgent:
             attempt.unknown_calls.extend(telling.cut("cancelled"))
             await _surely(telling.store(cancelling=True))
             raise
+        except LeaseLost:
+            await _surely(command.end())
+            await _surely(self._put_away(attempt, telling))
+            raise
         except BaseException:
             await _surely(command.end())
             raise
@@ -113,6 +119,12 @@ class ProcessAgent:
         telling.cut("cancelled" if isinstance(outcome, Drained) else "failed")
         await telling.store()
         return outcome
+
+    async def _put_away(self, attempt: Attempt, telling: Telling) -> None:
+        """A write was refused: where that is a stop, what was done is put on record; else the run is not ours."""
+        await attempt.recorder.write(lambda tx, run: None, while_cancelling=True, point=Point.COMMAND_TOLD)
+        attempt.unknown_calls.extend(telling.cut("cancelled"))
+        await telling.store(cancelling=True)
 
     async def pending(self, conversation_id: str) -> tuple[str, ...]:
         """A command can always be told to go on; whether its session has something left, only it knows."""

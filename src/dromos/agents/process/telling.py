@@ -30,6 +30,7 @@ from dromos.domain.effects import NO_RESULT
 from dromos.domain.runs import Run
 from dromos.ports.agent import Attempt
 from dromos.ports.clock import Clock
+from dromos.ports.probe import Point
 from dromos.ports.store import Row, Table, Tx
 
 USAGE = ("input", "output", "cached", "reasoning", "model_calls", "tool_calls")
@@ -109,7 +110,9 @@ class Telling:
             if facts:
                 tx.change(Table.RUNS, {"id": run.id}, facts)
 
-        await self._recorder.write(write, messages=bool(rows), while_cancelling=cancelling)
+        await self._recorder.write(
+            write, messages=bool(rows), while_cancelling=cancelling, point=Point.COMMAND_TOLD
+        )
 
     def cut(self, status: str) -> list[str]:
         """The command ended or was ended: close what is open. Returns the calls whose outcome nobody knows."""

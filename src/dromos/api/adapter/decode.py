@@ -11,6 +11,7 @@ from dromos.api.door import Door
 from dromos.domain.errors import Fault, Invalid
 from dromos.lifecycle.adapters import ClaimAsk, End, SignOfLife
 from dromos.lifecycle.contract import IdempotencyKey
+from dromos.lifecycle.effects import Effect
 from dromos.lifecycle.tokens import ClaimKey
 from dromos.ports.agent import REMOTE
 from dromos.wire import adapter
@@ -74,6 +75,11 @@ async def end(request: Request) -> tuple[End, IdempotencyKey | None]:
 async def steps(request: Request) -> tuple[list[dict[str, Any]], IdempotencyKey | None]:
     body, raw = await requests.body(request, adapter.ReportSteps)
     return [step.model_dump() for step in body.steps], requests.idempotency_key(request, raw)
+
+
+async def effect(request: Request) -> tuple[Effect, IdempotencyKey | None]:
+    body, raw = await requests.body(request, adapter.ReportEffect)
+    return Effect(**body.model_dump()), requests.idempotency_key(request, raw)
 
 
 async def messages(request: Request) -> tuple[list[dict[str, Any]], IdempotencyKey | None]:

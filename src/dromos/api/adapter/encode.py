@@ -10,6 +10,7 @@ from dromos.api.json import dumps
 from dromos.domain.runs import Run
 from dromos.lifecycle.adapters import Renewal, SessionClaim, decided_json
 from dromos.lifecycle.contract import Answer
+from dromos.lifecycle.effects import Told
 from dromos.ports.store import Row
 from dromos.wire import shapes
 
@@ -63,6 +64,17 @@ def parked(told: tuple[Run, list[Row]]) -> tuple[int, str]:
 
 def steps(count: int) -> tuple[int, str]:
     return _ok({"steps": count})
+
+
+def effect(told: Told) -> tuple[int, str]:
+    body = {
+        "key": told.key,
+        "state": told.state,
+        "outcome": told.outcome,
+        "run": shapes.run_json(told.run),
+        "requests": [shapes.request_json(row) for row in told.asked],
+    }
+    return _ok(body)
 
 
 def messages(rows: list[Row]) -> tuple[int, str]:

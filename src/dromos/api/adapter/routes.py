@@ -87,6 +87,26 @@ async def report_steps(request: Request) -> Response:
 
 
 @router.post(
+    "/v1/adapter/runs/{run_id}/effects",
+    **documented(
+        "Tell of a call before it is made, and what came of it",
+        {200: adapter.EffectKnown},
+        body=adapter.ReportEffect,
+        key=True,
+        token=True,
+    ),
+)
+async def report_effect(request: Request) -> Response:
+    run_id = decode.run_id(request)
+    effect, key = await _read(request, run_id, decode.effect)
+    return encode.stored(
+        await door_of(request).lifecycle.outside.report_effect(
+            run_id, decode.token(request), effect, encode.effect, key
+        )
+    )
+
+
+@router.post(
     "/v1/adapter/runs/{run_id}/messages",
     **documented(
         "Append to the conversation's history",

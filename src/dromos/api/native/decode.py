@@ -95,12 +95,31 @@ def runs(request: Request) -> bodies.RunsQuery:
 
 async def decision(request: Request) -> tuple[Decision, IdempotencyKey | None]:
     body, raw = await requests.body(request, bodies.DecideRequest)
-    said = Decision(body.decision, body.request_version, body.arguments_sha256, body.answer, body.comment)
+    said = Decision(
+        body.decision,
+        body.request_version,
+        body.arguments_sha256,
+        body.answer,
+        body.comment,
+        body.arguments,
+        body.grant,
+    )
     return said, requests.idempotency_key(request, raw)
 
 
 def open_requests(request: Request) -> bodies.RequestsQuery:
     return requests.query(request, bodies.RequestsQuery)
+
+
+def grants(request: Request) -> bodies.GrantsQuery:
+    query = requests.query(request, bodies.GrantsQuery)
+    if query.conversation_id is not None:
+        query.conversation_id = requests.known_form(query.conversation_id)
+    return query
+
+
+def grant_id(request: Request) -> str:
+    return requests.path_id(request, "grant_id")
 
 
 def export_format(request: Request) -> str:

@@ -12,6 +12,7 @@ It must not know the server's inside: only its addresses and JSON.
 """
 
 from dromos.client.adapter.box import Box
+from dromos.client.adapter.effects import Effect, EffectFailed, OutcomeUnknown
 from dromos.client.adapter.run import AdapterRun
 from dromos.client.adapter.session import AdapterSession, serve
 from dromos.client.adapter.steps import Current, Progress, Step
@@ -26,7 +27,10 @@ __all__ = [
     "Box",
     "Current",
     "Decision",
+    "Effect",
+    "EffectFailed",
     "LeaseLost",
+    "OutcomeUnknown",
     "Parked",
     "Progress",
     "Question",

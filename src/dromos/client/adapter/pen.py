@@ -83,6 +83,12 @@ class Pen:
             await self._movement()
         self._raise_refusal()
 
+    async def show(self) -> None:
+        """Send at once what was said: of a message that is stored, nothing more is shown live. Raises LeaseLost; where
+        the server cannot be reached or takes no text, the rest is left out."""
+        while self.spoken.unsent and not self._failures:
+            await self._send()
+
     async def finish(self) -> None:
         """Send the rest at once, steps too. Raises LeaseLost; what the server refuses is logged and dropped, and so is
         everything where the server itself fails again and again."""

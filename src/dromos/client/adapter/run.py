@@ -12,27 +12,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NoReturn, Self
 
 from dromos.client.adapter.body import Body
 from dromos.client.adapter.box import Box
 from dromos.client.adapter.calls import RunCalls
+from dromos.client.adapter.effects import Effect, EffectCall, once
 from dromos.client.adapter.ending import end_of, failed
 from dromos.client.adapter.lease import Lease
 from dromos.client.adapter.pen import Pen
 from dromos.client.adapter.values import AgentError, Answer, Decision, Parked, Question, Steer, Stop
-from dromos.client.connection import Connection
-from dromos.client.errors import ApiError, Conflict
+from dromos.client.connection import DELAYS, Connection
+from dromos.client.errors import ApiError, Conflict, InvalidRequest
 from dromos.domain.errors import LeaseLost
-from dromos.domain.text import text_of
+from dromos.domain.text import clean_text, text_of
 
 log = logging.getLogger("dromos.adapter")
 Json = dict[str, Any]
 
 STOP_SECONDS: Final = 10.0
 """How long a call that a stop made pointless waits for the news of it."""
+MOST_SESSION: Final = 200
+"""Characters of a session's id."""
 
 
 class AdapterRun:
@@ -82,6 +85,7 @@ class AdapterRun:
         self._lease.grant(sent_at=sent_at, seconds=seconds, until=claim["lease_until"])
         self._calls = RunCalls(connection, self.id, self.token, self._lease)
         self._pen = Pen(self._calls, self._make_box, new_id)
+        self._refusal: ApiError | None = None  # of the session's id; not raised yet
         self._hint = asyncio.Event()
         self._renewing = asyncio.Lock()
         self._steers: list[Steer] = []
@@ -107,12 +111,16 @@ class AdapterRun:
 
     @property
     def session_id(self) -> str | None:
-        """The agent's own name for its state. Set it as soon as it is known: a takeover is told it."""
+        """The agent's own name for its state. Set it as soon as it is known: a takeover is told it.
+
+        Raises ValueError for what no server takes. One that this server refuses all the same is None again, and the
+        refusal is raised by `flush`.
+        """
         return self._session_id
 
     @session_id.setter
     def session_id(self, value: str | None) -> None:
-        self._session_id = value
+        self._session_id = None if value is None else _session_id(value)
         self._hint.set()
 
     # ── saying ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -125,9 +133,12 @@ class AdapterRun:
     async def flush(self) -> None:
         """Returns when the server has everything said and shown so far.
 
-        Raises LeaseLost, or the ApiError with every fault of what the server refused to show.
+        Raises LeaseLost, or the ApiError with every fault of what the server refused to show or to take.
         """
         await self._pen.flush()
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
 
     async def message(
         self,
@@ -143,12 +154,13 @@ class AdapterRun:
 
         Without `content` an assistant's message is what was said since the last one. `tool_calls`: `[{"id", "name",
         "args"}]`; each is answered by a message with `role="tool"` and its `tool_call_id`. Raises an ApiError where it
-        does not fit, LeaseLost.
+        does not fit, LeaseLost. Of a message that comes after a stop the text is kept, as one that was cut off.
         """
         message_id = None
         if role == "assistant":
-            said = self._pen.spoken.text
-            if content is None or content == said:
+            if content is None or content == self._pen.spoken.text:
+                await self._pen.show()
+            if content is None or content == self._pen.spoken.text:
                 message_id, content = self._pen.spoken.end()
             if not content and not tool_calls:
                 raise ValueError("nothing was said; give the message its `content`, or `tool_calls`")
@@ -164,8 +176,27 @@ class AdapterRun:
         if interrupted:
             body["interrupted"] = True
         self._pen.touch()
-        stored: Json = (await self._calls.post("messages", {"messages": [body]}))["messages"][0]
+        try:
+            return await self._store(body)
+        except Conflict as refusal:
+            if role != "assistant" or not _tells_of_a_stop(refusal):
+                raise
+            calls = body.pop("tool_calls", None)
+            stored = await self._store({**body, "interrupted": True}) if content else None
+            if self.stop is None or calls or stored is None:
+                await self._stopped_meanwhile(refusal)
+            return stored
+
+    async def _store(self, message: Json) -> Json:
+        stored: Json = (await self._calls.post("messages", {"messages": [message]}))["messages"][0]
         return stored
+
+    async def _stopped_meanwhile(self, refusal: ApiError) -> NoReturn:
+        """A call came after somebody stopped the run: the news of it cancels this very call."""
+        if self.stop is None:
+            self._hint.set()
+            await asyncio.sleep(STOP_SECONDS)
+        raise refusal
 
     async def steering(self) -> AsyncIterator[Steer]:
         """What the person sent into this run since the last time, in order; ends when there is nothing more.
@@ -201,11 +232,8 @@ class AdapterRun:
         await self._pen.finish()
         try:
             await self._calls.post("requests", {"requests": asked})
-        except Conflict:
-            # Somebody stopped the run meanwhile: the news of it cancels this very call.
-            self._hint.set()
-            await asyncio.sleep(STOP_SECONDS)
-            raise
+        except Conflict as refusal:
+            await self._stopped_meanwhile(refusal)
         self._close()
         raise Parked
 
@@ -215,6 +243,47 @@ class AdapterRun:
                 del self._decided[place]
                 return decision
         return None
+
+    # ── effects ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def effect(self, tool: str, arguments: Mapping[str, Any], *, call_id: str, **options: Any) -> Effect:
+        """One call with an effect outside, made once (options: see `EffectCall`):
+
+            async with run.effect("send_mail", {"to": "ada"}, call_id="welcome") as effect:
+                if not effect.done:
+                    effect.result = await send_mail("ada", key=effect.key)
+
+        `call_id` is the handler's own name of the call: the same whenever the turn is repeated, another for another
+        call of the turn. Where an earlier attempt was lost in it, and it is not `keyed`, the run parks and asks.
+        """
+        return Effect(EffectCall(tool, arguments, call_id, **options), self._report_effect)
+
+    async def once(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        make: Callable[[str], Awaitable[Any]],
+        *,
+        call_id: str,
+        **options: Any,
+    ) -> Any:
+        """`await make(key)`, the first time; then what came of it. Raises EffectFailed where that was a failure."""
+        return await once(self.effect(tool, arguments, call_id=call_id, **options), make)
+
+    async def _report_effect(self, body: Json, on_unknown: str) -> Json:
+        self._pen.touch()
+        try:
+            told = await self._calls.post("effects", body)
+            if told["state"] != "ask" and (told["state"], on_unknown) != ("unknown", "ask"):
+                return told
+            await self._pen.finish()
+            told = await self._calls.post("effects", {**body, "ask": True})
+        except Conflict as refusal:
+            await self._stopped_meanwhile(refusal)
+        if told["state"] != "parked":
+            return told
+        self._close()
+        raise Parked
 
     # ── its life ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -278,13 +347,22 @@ class AdapterRun:
         await self._pen.finish()
         if self._session_id is not None:
             body.setdefault("session_id", self._session_id)
-        try:
-            await self._calls.post("transition", body)
-        except ApiError as refusal:
-            log.error("run %s: its end was refused: %s", self.id, refusal.detail)
-            if body["to"] == "completed":
-                why = failed(f"The agent's answer was refused: {refusal.detail}")
-                await self._calls.post("transition", why)
+        await self._report_end(body)
+
+    async def _report_end(self, body: Json) -> None:
+        """What the server does not take of an end is left out, so that the run has one."""
+        while True:
+            try:
+                await self._calls.post("transition", body)
+                return
+            except ApiError as refusal:
+                log.error("run %s: its end was refused: %s", self.id, _told(refusal))
+                if "session_id" in body and _names(refusal, "/session_id"):
+                    del body["session_id"]
+                elif body["to"] == "completed":
+                    body = failed(f"The agent's answer was refused: {refusal.detail}")
+                else:
+                    return
 
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,7 +375,9 @@ class AdapterRun:
             log.exception("run %s: its box cannot be written any more", self.id)
 
     async def _keep_alive(self) -> None:
-        """Renew every third of the lease, and at once when hinted."""
+        """Renew every third of the lease, and at once when hinted. A renewal that is refused is made again: only the
+        lease says when the run is lost."""
+        refused = 0
         while not self._closed:
             try:
                 async with asyncio.timeout(max(0.0, self._lease.due - self._lease.monotonic())):
@@ -306,11 +386,16 @@ class AdapterRun:
                 pass
             try:
                 await self._renew()
+                refused = 0
             except LeaseLost:
                 return
             except ApiError as refusal:
-                self._lease.lose(f"the renewal was refused: {refusal.detail}")
-                return
+                log.error("run %s: a renewal was refused, trying again: %s", self.id, _told(refusal))
+                try:
+                    await self._lease.pause(DELAYS[min(refused, len(DELAYS) - 1)])
+                except LeaseLost:
+                    return
+                refused += 1
 
     async def _renew(self, *, steer: bool = False) -> None:
         async with self._renewing:
@@ -319,13 +404,26 @@ class AdapterRun:
             if self._session_id is not None:
                 body["session_id"] = self._session_id
             sent_at = self._lease.monotonic()
-            answer = await self._calls.post("renew", body)
+            try:
+                answer = await self._calls.post("renew", body)
+            except InvalidRequest as refusal:
+                if "session_id" not in body:
+                    raise
+                self._drop_session(body.pop("session_id"), refusal)
+                sent_at = self._lease.monotonic()
+                answer = await self._calls.post("renew", body)
             self._lease.grant(sent_at=sent_at, seconds=answer["lease_s"], until=answer["lease_until"])
             self._steers += [Steer(one["id"], one["content"]) for one in answer["steer"]]
             stop = answer["stop"]
             if stop is not None and (self.stop is None or self.stop.is_local):
                 self.stop = Stop(stop["cause"], stop["by"], stop["deadline_s"])
                 self._body.cancel()
+
+    def _drop_session(self, refused: str, refusal: ApiError) -> None:
+        log.error("run %s: session_id is refused and left out: %s", self.id, _told(refusal))
+        self._refusal = refusal
+        if self._session_id == refused:
+            self._session_id = None
 
     def _lost(self) -> None:
         self.stop = Stop("lease_lost")
@@ -344,3 +442,25 @@ class AdapterRun:
     async def wait_closed(self) -> None:
         """Returns when its own tasks have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _session_id(value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= MOST_SESSION:
+        raise ValueError(f"session_id is a text of 1 to {MOST_SESSION} characters, or None")
+    return clean_text(value)
+
+
+def _tells_of_a_stop(refusal: Conflict) -> bool:
+    run = refusal.current.get("run")
+    return refusal.code == "invalid_transition" and isinstance(run, Mapping) and bool(run.get("stop"))
+
+
+def _names(refusal: ApiError, place: str) -> bool:
+    """Whether one of the faults is there."""
+    return any(f"{fault.get('path')}/".startswith(f"{place}/") for fault in refusal.errors)
+
+
+def _told(refusal: ApiError) -> str:
+    """Its words and every fault, for a log."""
+    faults = [f"{fault.get('path')}: {fault.get('message')}" for fault in refusal.errors]
+    return "; ".join([refusal.detail, *faults])

@@ -21,7 +21,7 @@ from dromos.domain.errors import SchemaMismatch, StoreUnavailable
 from dromos.store.addresses import Address
 from dromos.store.tables import metadata
 
-HEAD = "0002"
+HEAD = "0005"
 """The revision this version of the product needs."""
 
 _VERSIONS = "dromos.store.migrations.versions"

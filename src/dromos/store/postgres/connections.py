@@ -12,9 +12,10 @@ import time
 from typing import Any
 
 import psycopg
-from psycopg import conninfo, sql
+from psycopg import conninfo
 
 from dromos.domain.errors import StoreUnavailable
+from dromos.store.postgres.session import Session
 
 CONNECT_TIMEOUT_S = 5
 SILENT_LINK_S = 15
@@ -63,7 +64,7 @@ def parameters(url: str, **more: Any) -> dict[str, Any]:
         given = conninfo.conninfo_to_dict(url)
     except psycopg.Error as error:
         raise StoreUnavailable(f"the database URL cannot be read ({error}): correct it") from error
-    return {**_DEFAULTS, **more, **given}
+    return {**_DEFAULTS, **more, **given, "client_encoding": "UTF8"}
 
 
 def place(url: str) -> str:
@@ -74,28 +75,18 @@ def place(url: str) -> str:
     return f"postgresql://{f'{user}@' if user else ''}{address}/{given.get('dbname') or ''}"
 
 
-class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits for no answer longer than `longest_wait` seconds; then it is closed."""
-
-    longest_wait: float | None = None
-
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        try:
-            return super().wait(gen, interval, self.longest_wait if timeout is None else timeout)
-        except psycopg.errors._WaitTimeout:
-            self.close()
-            raise psycopg.OperationalError(
-                f"no answer within {self.longest_wait:g} s; the connection was closed"
-            ) from None
+def is_on_this_machine(url: str) -> bool:
+    """Whether the URL names a socket, or this machine by a usual name."""
+    host = str(parameters(url).get("host") or "")
+    return host.startswith(("/", "@")) or host in ("", "localhost", "127.0.0.1", "::1")
 
 
-def connect(url: str, **more: Any) -> BoundedConnection:
+def connect(url: str, **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
     """A new connection in autocommit mode. Raises `StoreUnavailable` with the cure."""
     try:
-        connection = BoundedConnection.connect(**parameters(url, **more), autocommit=True)
+        return psycopg.connect(**parameters(url, **more), autocommit=True)
     except psycopg.Error as error:
         raise StoreUnavailable(_why(url, error)) from error
-    return connection
 
 
 def _why(url: str, error: Exception) -> str:
@@ -106,10 +97,7 @@ def _why(url: str, error: Exception) -> str:
 
 
 class Link:
-    """A connection that one thread uses, with two cursors: `cursor` for statements, `control` for brackets.
-
-    `cursor` takes results in binary form; `control` may send several statements at once.
-    """
+    """A connection that one thread uses; `session` takes its statements."""
 
     def __init__(
         self,
@@ -123,27 +111,25 @@ class Link:
         self._longest_wait = longest_wait or statement_timeout_ms / 1000 + FROZEN_S
         self._url = url
         self._more = more
-        self._settings = sql.SQL(
-            "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}"
-        ).format(sql.Literal(statement_timeout_ms), sql.Literal(2 * statement_timeout_ms))
-        self._connection: BoundedConnection | None = None
-        self.cursor: psycopg.Cursor[tuple[Any, ...]]
-        self.control: psycopg.Cursor[tuple[Any, ...]]
+        self._settings = (
+            f"SET statement_timeout = {statement_timeout_ms:d}",
+            f"SET idle_in_transaction_session_timeout = {2 * statement_timeout_ms:d}",
+        )
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self.session: Session
 
     def open(self) -> None:
         """Connect, unless connected. Raises `StoreUnavailable`."""
         if self._connection is not None:
             return
         connection = connect(self._url, **self._more)
-        connection.longest_wait = self._longest_wait
+        session = Session(connection, self._longest_wait)
         try:
-            connection.execute(self._settings)
+            session.tell(*self._settings)
         except psycopg.Error as error:
             connection.close()
             raise StoreUnavailable(_why(self._url, error)) from error
-        self._connection = connection
-        self.control = connection.cursor()
-        self.cursor = connection.cursor(binary=True)
+        self._connection, self.session = connection, session
 
     @property
     def is_lost(self) -> bool:
@@ -158,19 +144,6 @@ class Link:
     def fileno(self) -> int | None:
         """The socket's number, for diagnosis."""
         return None if self._connection is None else self._connection.fileno()
-
-    def ask(self, statements: str) -> tuple[Any, ...]:
-        """Send statements in one round trip; the first row of the last one."""
-        self.control.execute(statements.encode())
-        while self.control.nextset():
-            pass
-        row = self.control.fetchone()
-        assert row is not None
-        return row
-
-    def tell(self, statements: str) -> None:
-        """Send statements that return nothing, in one round trip."""
-        self.control.execute(statements.encode())
 
     def drop(self) -> None:
         """Close; whatever transaction is open is rolled back by the server."""

@@ -39,8 +39,8 @@ class PostgresLeaseKeeper:
         for again in (True, False):
             try:
                 self._link.open()
-                self._link.control.execute(_RENEW, (float(ttl), owner_id))
-                return self._link.control.rowcount == 1
+                self._link.session.execute(_RENEW, (float(ttl), owner_id))
+                return self._link.session.rowcount == 1
             except psycopg.Error as error:
                 lost = self._link.is_lost
                 self._link.drop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dromos.store.lanes import Lane
+from dromos.store.postgres.connections import is_on_this_machine
 from dromos.store.postgres.dialect import DIALECT
 from dromos.store.postgres.lease import PostgresLeaseKeeper
 from dromos.store.postgres.work import ReaderWork, WriterWork
@@ -20,10 +21,17 @@ LARGEST_GROUP = 32  # PostgreSQL keeps up to 64 open savepoints cheap
 
 
 class PostgresStore(SqlStore):
-    """The store in the database at `url`."""
+    """The store in the database at `url`.
 
-    def __init__(self, url: str, check: Callable[[], None], *, writers: int = 2, readers: int = 3) -> None:
+    `writers` None: one where the server is on this machine. There one thread with larger groups does more than two
+    that wait for each other's rows; over a network the second one works while the first waits for an answer.
+    """
+
+    def __init__(
+        self, url: str, check: Callable[[], None], *, writers: int | None = None, readers: int = 3
+    ) -> None:
         statistics, statements = StoreStatistics(), Statements(DIALECT)
+        writers = writers or (1 if is_on_this_machine(url) else 2)
         super().__init__(
             Lane(
                 "dromos-writer",

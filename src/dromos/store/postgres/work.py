@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from enum import Enum, auto
+from typing import Any
 
 import psycopg
 
@@ -26,6 +28,7 @@ from dromos.store.dialect import TryAgain
 from dromos.store.lanes import Job, fail
 from dromos.store.postgres.connections import Link, Patience
 from dromos.store.postgres.dialect import CLOCK, DIALECT, translate
+from dromos.store.postgres.session import Session
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
 from dromos.store.transactions import SqlTx
@@ -36,15 +39,15 @@ MOST_TRIES = 8
 WRITE_PATIENCE_S = 8.0
 READ_PATIENCE_S = 3.0
 
-_BEGIN = f"BEGIN; SELECT {CLOCK}, pg_current_xact_id()::text"
-_BEGIN_GROUP = f"BEGIN; SAVEPOINT operation; SELECT {CLOCK}, pg_current_xact_id()::text"
-_BEGIN_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {CLOCK}"
-_NEXT = f"RELEASE operation; SET LOCAL lock_timeout = {GIVE_WAY_MS}; SAVEPOINT operation"
-_NEXT_AFTER_REFUSAL = f"ROLLBACK TO operation; SET LOCAL lock_timeout = {GIVE_WAY_MS}"
+_CLOCK_AND_NUMBER = f"SELECT {CLOCK}, pg_current_xact_id()::text"
+_CLOCK_ONLY = f"SELECT {CLOCK}"
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_GIVE_WAY = f"SET LOCAL lock_timeout = {GIVE_WAY_MS}"
 _UNKNOWN = (
     "the connection to the database was lost while it committed, and it cannot be found out whether it did: "
     "read the current state before you repeat this"
 )
+_NOT_SAID = "an operation left its transaction failed and did not say so"
 
 
 class _Outcome(Enum):
@@ -61,7 +64,7 @@ class WriterWork:
         self._statements = statements
         self._statistics = statistics
         self._patience = Patience(WRITE_PATIENCE_S)
-        self._transaction_id: str | None = None
+        self._begun: _Begun | None = None
         self._commit_sent = False
         self._left: Sequence[Job] = ()  # those that the transaction whose COMMIT was sent does not hold
 
@@ -97,21 +100,32 @@ class WriterWork:
 
     def _transaction(self, group: Sequence[Job]) -> None:
         """Run and commit operations in order; `_left` are those that have to be done again."""
-        alone = len(group) == 1
-        now_text, self._transaction_id = self._link.ask(_BEGIN if alone else _BEGIN_GROUP)
-        now = from_text(now_text)
-        statements, brackets, refusals = 0, 2, 0
+        session, alone = self._link.session, len(group) == 1
+        trips = session.round_trips
+        brackets = ("BEGIN",) if alone else ("BEGIN", "SAVEPOINT operation")
+        self._begun = begun = _Begun(session, _CLOCK_AND_NUMBER, *brackets)
+        self._left, statements, refusals, committed = (), 0, 0, False
         finished: list[Job] = []
+        gives_way = False  # outside of any savepoint, so that it stays for the rest of the transaction
         for job in group:
             if finished:
-                self._link.tell(_NEXT_AFTER_REFUSAL if finished[-1].error is not None else _NEXT)
-                brackets += 1
-            tx = SqlTx(self._link.cursor, DIALECT, self._statements, now)
+                for bracket in _between(finished[-1], gives_way=gives_way):
+                    session.later(bracket)
+                gives_way = gives_way or finished[-1].error is None
+            tx = SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session)
             job.value = job.error = None
             try:
                 job.value = job.fn(tx)
+                if alone and tx.spoiled is None:
+                    self._commit(tx, begun)
+                    committed = True
+                else:
+                    tx.settle()
             except BaseException as error:
+                if self._commit_sent:
+                    raise  # nobody knows yet what became of it
                 job.error = error
+                self._abandon()
             statements += tx.statement_count
             if tx.failure is not None:
                 if not isinstance(tx.failure, TryAgain):
@@ -128,29 +142,58 @@ class WriterWork:
             finished.append(job)
             refusals += job.error is not None
         self._left = group[len(finished) :]
-        self._end(finished, alone, refusals, undo_last=bool(self._left))
+        if not committed:
+            self._end(finished, alone, refusals, undo_last=bool(self._left))
         ended = time.monotonic()
         if finished:
             waited = [ended - job.asked_at for job in finished]
-            self._statistics.committed(waited, refusals, statements, statements + brackets)
+            self._statistics.committed(waited, refusals, statements, session.round_trips - trips)
+
+    def _commit(self, tx: SqlTx, begun: _Begun) -> None:
+        """Together with what the only operation of a group has sent and not waited for; if that fails, nothing is."""
+        if not begun.is_known:  # or nobody could find out what became of it
+            tx.settle()
+        sent = self._link.session.later("COMMIT")
+        self._commit_sent = True
+        try:
+            tx.settle()
+        except Exception:
+            self._commit_sent = self._link.is_lost
+            raise
+        if sent.answer is None or sent.answer.command_status != b"COMMIT":
+            self._commit_sent = False
+            raise StoreUnavailable(_NOT_SAID)
+
+    def _abandon(self) -> None:
+        """What a refused operation has sent is answered, so that it can be undone."""
+        try:
+            self._link.session.wait()
+        except psycopg.Error:
+            if self._link.is_lost:
+                raise
 
     def _end(self, finished: Sequence[Job], alone: bool, refusals: int, *, undo_last: bool) -> None:
+        session = self._link.session
         if refusals == len(finished):
-            self._link.tell("ROLLBACK")
+            session.tell("ROLLBACK")
             return
-        undone = not alone and (undo_last or finished[-1].error is not None)
+        undone = undo_last or finished[-1].error is not None
         if not undone and self._link.has_failed_transaction:
-            raise StoreUnavailable("an operation left its transaction failed and did not say so")
+            raise StoreUnavailable(_NOT_SAID)
         self._commit_sent = True
-        self._link.tell("ROLLBACK TO operation; COMMIT" if undone else "COMMIT")
+        session.tell(*(("ROLLBACK TO operation", "COMMIT") if undone else ("COMMIT",)))
 
     def _find_out(self) -> _Outcome:
         """What became of the transaction whose COMMIT was sent before the connection was lost."""
+        assert self._begun is not None
+        number = self._begun.number
         while self._patience.wait():
             self._link.drop()
             try:
                 self._link.open()
-                status = self._link.ask(f"SELECT pg_xact_status('{self._transaction_id}'::xid8)")[0]
+                session = self._link.session
+                session.execute("SELECT pg_xact_status(%s::xid8)", [number])
+                status = (session.fetchone() or [None])[0]
             except psycopg.DataError:
                 break  # a number this server has never given: another server took over
             except (StoreUnavailable, psycopg.Error):
@@ -200,15 +243,54 @@ class ReaderWork:
         return ()
 
     def _read(self, job: Job) -> None:
-        tx = SqlTx(self._link.cursor, DIALECT, self._statements, from_text(self._link.ask(_BEGIN_READ)[0]))
+        session = self._link.session
+        trips = session.round_trips
+        begun = _Begun(session, _CLOCK_ONLY, _BEGIN_READ)
+        tx = SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session)
         try:
             job.value = job.fn(tx)
         except BaseException as error:
             if self._link.is_lost:
                 raise
             job.error = error
-        self._link.tell("COMMIT")
-        self._statistics.was_read(tx.statement_count, tx.statement_count + 2)
+        session.tell("COMMIT")
+        self._statistics.was_read(tx.statement_count, session.round_trips - trips)
 
     def close(self) -> None:
         self._link.drop()
+
+
+def _between(before: Job, *, gives_way: bool) -> list[str]:
+    """What is said between two operations of a group."""
+    give_way = [] if gives_way else [_GIVE_WAY]
+    if before.error is not None:
+        return ["ROLLBACK TO operation", *give_way]
+    return ["RELEASE operation", *give_way, "SAVEPOINT operation"]
+
+
+class _Begun:
+    """The beginning of a transaction: sent at once, answered with whatever is waited for next."""
+
+    def __init__(self, session: Session, asked: str, *brackets: str) -> None:
+        for bracket in brackets:
+            session.later(bracket)
+        self._sent = session.later(asked)
+
+    @property
+    def is_known(self) -> bool:
+        return self._sent.answer is not None
+
+    def now(self) -> datetime:
+        """The database's clock, once it is known."""
+        return from_text(self._told()[0])
+
+    @property
+    def number(self) -> str:
+        """The transaction's, by which it can be asked for later. Known before COMMIT is sent."""
+        return str(self._told()[1])
+
+    def _told(self) -> list[Any]:
+        told = self._sent.row(0)
+        if told is None:
+            raise StoreUnavailable("the transaction did not begin")
+        return told

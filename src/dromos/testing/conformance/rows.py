@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -228,20 +230,81 @@ class TestChanges:
             await backend.store.write(lambda tx: tx.change(Table.MESSAGES, {"num": 2}, {"log_seq": 5}))
         assert refused.value.constraint == "uq_messages_log"
 
-    async def test_an_operation_may_go_on_after_a_duplicate_it_expected(self, backend: Backend) -> None:
+    async def test_a_duplicate_ends_its_operation_whenever_it_is_told(self, backend: Backend) -> None:
         await put(backend.store, Table.USERS, user())
 
-        def put_or_read(tx: Tx) -> str:
-            try:
-                tx.put(Table.USERS, user(name="Other"))
-            except Duplicate:
-                tx.put(Table.USERS, user("bob"))
-                found = tx.first(Table.USERS, {"id": "ada"})
-                return str(found and found["name"])
-            return "new"
+        def put_and_read(tx: Tx) -> None:
+            tx.put(Table.USERS, user("bob"))
+            tx.put(Table.USERS, user(name="Other"))
+            tx.first(Table.USERS, {"id": "ada"})
+            tx.put(Table.USERS, user("carol"))
 
-        assert await backend.store.write(put_or_read) == "Ada"
-        assert await backend.store.read(lambda tx: tx.count(Table.USERS, {})) == 2
+        def stubborn(tx: Tx) -> None:
+            with suppress(Duplicate):
+                put_and_read(tx)
+
+        for operation in (put_and_read, stubborn, put_and_read):
+            with pytest.raises(Duplicate, match="pk_users"):
+                await backend.store.write(operation)
+            with pytest.raises(Duplicate, match="pk_users"):
+                await put(backend.store, Table.USERS, user())
+            await backend.store.write(lambda tx: tx.set(Table.USERS, {"id": "ada"}, {"first_seq": 2}))
+        assert await backend.store.read(lambda tx: tx.count(Table.USERS, {})) == 1
+
+    async def test_what_nobody_counts_is_changed_in_order_with_the_rest(self, backend: Backend) -> None:
+        await put(backend.store, Table.USERS, user(), user("bob"))
+
+        def operation(tx: Tx) -> tuple[int, str]:
+            tx.set(Table.USERS, {"id": "ada"}, {"name": "Ada L."})
+            changed = tx.change(Table.USERS, {"name": "Ada L."}, {"name": "A. L."})
+            tx.set(Table.USERS, {"id": "nobody"}, {"name": "never"})
+            found = tx.lock(Table.USERS, {"id": "ada"})
+            tx.set(Table.USERS, {"id": "ada"}, {"name": "Countess"})
+            again = tx.lock(Table.USERS, {"id": "ada"})
+            assert found is not None and again is not None
+            return changed, f"{found['name']} {again['name']}"
+
+        assert await backend.store.write(operation) == (1, "A. L. Countess")
+
+    async def test_a_change_that_nobody_counts_and_that_fails_ends_its_operation(
+        self, backend: Backend
+    ) -> None:
+        await put(backend.store, Table.MESSAGES, message("c1", 1, log_seq=5), message("c1", 2))
+
+        def operation(tx: Tx) -> None:
+            tx.put(Table.USERS, user())
+            tx.set(Table.MESSAGES, {"num": 2}, {"log_seq": 5})
+
+        async def others() -> None:
+            await asyncio.gather(*(put(backend.store, Table.USERS, user(f"u{n}")) for n in range(5)))
+
+        with pytest.raises(Duplicate, match="uq_messages_log"):
+            await backend.store.write(operation)
+        refused, *_ = await asyncio.gather(  # also where it shares a commit
+            backend.store.write(operation), others(), return_exceptions=True
+        )
+        assert isinstance(refused, Duplicate)
+        assert await backend.store.read(lambda tx: tx.count(Table.USERS, {})) == 5
+
+    async def test_a_conversation_and_its_run_are_locked_together(self, backend: Backend) -> None:
+        await put(backend.store, Table.CONVERSATIONS, conversation("c1"), conversation("c2"))
+        mine = run("r1", conversation_id="c1")
+        await backend.store.write(lambda tx: tx.insert_run(mine))
+
+        def operation(tx: Tx) -> None:
+            assert tx.lock_run("r1", within="c1") == mine
+            before = tx.lock(Table.CONVERSATIONS, {"id": "c1"})
+            assert before is not None and before["id"] == "c1"
+            before["title"] = "changed here only"
+            tx.change(Table.CONVERSATIONS, {"id": "c1"}, {"title": "stored"})
+            after = tx.lock(Table.CONVERSATIONS, {"id": "c1"})
+            assert after is not None and after["title"] == "stored"
+            assert tx.lock_run("r1", within="c1") == mine
+            assert tx.lock_run("r1", within="c2") == mine
+            assert tx.lock_run("r1", within="gone") == mine
+            assert tx.lock_run("gone", within="c1") is None
+
+        await backend.store.write(operation)
 
     async def test_a_change_that_breaks_a_constraint_ends_its_operation_even_if_caught(
         self, backend: Backend
@@ -264,10 +327,10 @@ class TestChanges:
         await put(backend.store, Table.USERS, user("u5"))
 
         def careless(tx: Tx) -> None:
-            with pytest.raises(Duplicate, match="pk_users"):
+            with suppress(Duplicate):
                 tx.put_many(Table.USERS, [user(f"u{number}") for number in range(10)])
 
-        with pytest.raises(Duplicate):
+        with pytest.raises(Duplicate, match="pk_users"):
             await backend.store.write(careless)
         assert await backend.store.read(lambda tx: tx.count(Table.USERS, {})) == 1
 

@@ -85,6 +85,7 @@ def _everything() -> Run:
         started_at=NOON,
         finished_at=later,
         renewed_at=later,
+        quiet_since=later,
     )
 
 
@@ -246,6 +247,29 @@ class TestClaims:
         assert await ids(["poet"], 10) == ["other"]
         assert await ids(["poet", "assistant"], 10) == ["r2", "r1", "other"]
         assert await ids([], 10) == []
+
+    async def test_whether_a_run_waits_is_asked_of_the_same_rows_without_holding_them(
+        self, backend: Backend
+    ) -> None:
+        def fill(tx: Tx) -> None:
+            now = tx.now()
+            tx.put(Table.CONVERSATIONS, conversation("going", state="deleting"))
+            tx.insert_run(run("later", "c1", agent="later", not_before=now + timedelta(hours=1)))
+            tx.insert_run(run("due", "c2", agent="due", not_before=now - timedelta(seconds=1)))
+            tx.insert_run(run("of bob", "c3", agent="poet", user_id="bob"))
+            tx.insert_run(run("erased", "going", agent="erased"))
+            tx.insert_run(run("taken", "c4", agent="taken", status=RUNNING))
+
+        await backend.store.write(fill)
+
+        async def waits(*agents: str, user: str = "ada") -> bool:
+            return await backend.store.read(lambda tx: tx.any_claimable(agents, user))
+
+        assert await waits("due")
+        assert await waits("later", "due")
+        assert not await waits("later", "erased", "taken", "poet")
+        assert await waits("poet", user="bob")
+        assert not await waits()
 
     async def test_claims_leave_out_agents_and_other_people_and_prefer_the_owners_last_runs(
         self, backend: Backend

@@ -9,21 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 from mcp import Client
+from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
-from mcp_types import Implementation, Tool
+from mcp_types import (
+    INVALID_REQUEST,
+    CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    Implementation,
+    InputRequiredResult,
+    RequestParamsMeta,
+    Tool,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from dromos.tools.mcp.configuration import HttpServer, ServerEntry, StdioServer
+from dromos.tools.mcp.elicitation import Exchange
 from dromos.tools.mcp.stdio import MESSAGE_BYTES, stdio_transport
 
+_asking: contextvars.ContextVar[Exchange | None] = contextvars.ContextVar("asking", default=None)
+"""The call in whose context a message of a server arrived, where the transport keeps that."""
+
+SESSION = "mcp-session-id"
+"""The header with which a request names the session it is of."""
 PAGES_AT_MOST = 100
 """Pages of a tool list that are read; a server that never ends its list cannot hold us."""
 
@@ -41,7 +60,7 @@ class McpLimits:
     call: float = 4 * 3600.0
     """A call ends after so long in any case."""
     close: float = 2.0
-    """A server may take so long to exit by itself."""
+    """A server may take so long to exit by itself, also one in which a call was cut; then its group is ended."""
     result_bytes: int = 256 * 1024
     """UTF-8 bytes of a result's text that are kept."""
 
@@ -51,16 +70,21 @@ class UnreachableError(Exception):
 
 
 class Connection:
-    """A session. `tools` is what the server listed when it was opened; `lost` why it ended, None while it
-    lives.
+    """A session. `tools` is what the server listed last; `lost` why it ended, None while it lives; `users` how many are
+    in it; `mixed_up` True once it asked something and nobody could tell in which call; `forgotten` once the address
+    said 404 to a request of our session (by HTTP), in whatever words.
     """
 
     def __init__(self, server: ServerEntry, limits: McpLimits) -> None:
         self.tools: tuple[Tool, ...] = ()
         self.lost: str | None = None
+        self.mixed_up = False
+        self.users = 0
+        self.forgotten = False
         self._server = server
         self._limits = limits
         self._client: Client | None = None
+        self._under_way: list[Exchange] = []
         self._end = asyncio.Event()
         self._reason: str | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -78,6 +102,93 @@ class Connection:
         if self._client is None or self._end.is_set():
             raise UnreachableError(self._reason or self.lost or "it is not connected")
         return self._client
+
+    @property
+    def tells_whose(self) -> bool:
+        """Whether a question in an open call says which call it belongs to, and such questions are asked at all."""
+        return self._is_modern or isinstance(self._server, HttpServer)
+
+    @property
+    def _is_modern(self) -> bool:
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    async def call_tool(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        on_progress: ProgressFnT,
+        meta: Mapping[str, str],
+        exchange: Exchange,
+    ) -> CallToolResult | InputRequiredResult:
+        """One request. Cancelling it cancels the call at the server. Raises `Suspended` where the server asked in the
+        open call what nobody has answered yet: the call is let go then."""
+        session = self.client.session
+        exchange.let_go = asyncio.Event()
+        whose = _asking.set(exchange)
+        self._under_way.append(exchange)
+        try:
+            calling = asyncio.create_task(
+                session.call_tool(
+                    tool,
+                    arguments,
+                    progress_callback=on_progress,
+                    input_responses=exchange.responses,
+                    request_state=exchange.request_state,
+                    meta=cast(RequestParamsMeta, meta),
+                    allow_input_required=True,
+                ),
+                name=f"mcp call {self._server.name}.{tool}",
+            )
+        finally:
+            _asking.reset(whose)
+        try:
+            either: set[asyncio.Future[Any]] = {calling, exchange.unanswered}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if calling.done():
+                return calling.result()
+            raise exchange.suspended(exchange.unanswered.result())
+        finally:
+            try:
+                if not calling.done():
+                    calling.cancel()
+                    await asyncio.wait({calling})
+                elif not calling.cancelled():
+                    calling.exception()  # seen, where whoever asked is gone
+            finally:  # also where this was cut once more while it waited
+                self._under_way.remove(exchange)
+                exchange.let_go.set()
+
+    async def greet(self) -> None:
+        """Ask a server that keeps sessions by HTTP whether it knows ours. Raises MCPError where it forgot it;
+        that it does not answer is for the call to find out."""
+        if not isinstance(self._server, HttpServer) or self._is_modern:
+            return
+        try:
+            async with asyncio.timeout(self._limits.patience):
+                await self.client.session.send_ping()
+        except TimeoutError:
+            pass
+        except MCPError:
+            if self.forgotten:
+                raise
+
+    async def relist(self) -> None:
+        """Read the tools again: the server says that they changed."""
+        self.tools = await _list_tools(self.client)
+
+    async def _elicited(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData:
+        """The server asks in an open call. Over HTTP the question comes within its call; over stdio nothing says whose
+        it is, so it counts only where one call is under way."""
+        exchange = _asking.get()
+        if exchange not in self._under_way:
+            exchange = self._under_way[0] if len(self._under_way) == 1 else None
+        if exchange is None:
+            self.mixed_up = True
+            told = "Several calls are under way and nothing says which of them asks. Nobody was asked; call again."
+            return ErrorData(code=INVALID_REQUEST, message=told)
+        return await exchange.asks(params)
 
     async def opened(self) -> None:
         """Wait until the session is open and its tools are listed.
@@ -123,6 +234,7 @@ class Connection:
                 self._transport(),
                 client_info=Implementation(name="dromos", version=version("dromos")),
                 cache=None,
+                elicitation_callback=self._elicited,
             ) as client:
                 self.tools = await _list_tools(client)
                 self._client = client
@@ -143,14 +255,21 @@ class Connection:
             case StdioServer():
                 return stdio_transport(self._server, self._end_because, grace=self._limits.close)
             case HttpServer():
-                return _http_transport(self._server)
+                return _http_transport(self._server, self._answered)
+
+    async def _answered(self, response: httpx2.Response) -> None:
+        if response.status_code == 404 and SESSION in response.request.headers:
+            self.forgotten = True
 
 
 @asynccontextmanager
-async def _http_transport(server: HttpServer) -> AsyncGenerator[Any]:
+async def _http_transport(
+    server: HttpServer, answered: Callable[[httpx2.Response], Awaitable[None]]
+) -> AsyncGenerator[Any]:
     # no read timeout: a silent call is ended by the limits of calls, which know progress
     timeout = httpx2.Timeout(30.0, read=None)
-    async with httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout) as http:
+    hooks = {"response": [answered]}
+    async with httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, event_hooks=hooks) as http:
         async with streamable_http_client(
             server.url, http_client=http, max_sse_event_size=MESSAGE_BYTES
         ) as streams:

@@ -2,23 +2,39 @@
 absence.
 
 Owns when a session is opened and how long a call may take. A failure of any kind is an outcome that says
-which server, what happened and what to do. It must not know other servers or how tools are named outside.
+which server, what happened and what to do. A server over stdio in which a call was cut is ended with all that it
+started, as soon as no other call is under way in it: nothing tells a tool that let go from one that did not, for a
+request that was cancelled gets no answer. It must not know other servers or how tools are named outside.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, CallToolResult, RequestParamsMeta, Tool
+from mcp_types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolResult,
+    InputRequiredResult,
+    Tool,
+)
 
-from dromos.ports.tool import ToolOutcome, ToolProgress, ToolSourceHealth
-from dromos.tools.mcp.configuration import HttpServer, ServerEntry
+from dromos.ports.journal import Suspended
+from dromos.ports.tool import Carrying, ToolOutcome, ToolProgress, ToolSourceHealth
+from dromos.tools.mcp.configuration import HttpServer, ServerEntry, StdioServer
 from dromos.tools.mcp.connection import Connection, McpLimits, UnreachableError, describe
+from dromos.tools.mcp.elicitation import ROUNDS_AT_MOST, Exchange, NotOffered
 from dromos.tools.mcp.results import outcome_of
+
+logger = logging.getLogger(__name__)
 
 BACKOFF = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds before the next attempt after 1, 2, 3 … failures in a row: the first repair is immediate."""
@@ -34,12 +50,16 @@ class McpServer:
         self._limits = limits
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._cut: set[Connection] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._known: tuple[Tool, ...] = ()
         self._awaited = False
         self._problem: str | None = None
         self._failures = 0
         self._not_before = 0.0
         self._closed = False
+        self._mixes_up = False
+        self._one_at_a_time = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -57,33 +77,80 @@ class McpServer:
             self._awaited = True
         return self._known
 
-    async def call(
-        self, tool: str, arguments: dict[str, Any], meta: Mapping[str, str], on_progress: OnProgress | None
-    ) -> ToolOutcome:
-        """Call a tool by the server's own name for it. Cancelling the caller sends the server a cancel."""
+    async def refreshed(self) -> bool:
+        """What `tools` gives is what the server lists now; False where it cannot be reached."""
         try:
+            async with self._session() as connection:
+                await self._relist(connection)
+        except Exception as problem:  # whatever a server does, it cannot fail the agent that wants to call it
+            logger.warning("%s did not list its tools: %s", self.name, describe(problem))
+            return False
+        return True
+
+    async def _relist(self, connection: Connection) -> None:
+        async with asyncio.timeout(self._limits.connect):
+            await connection.relist()
+        self._known = connection.tools
+
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        meta: Mapping[str, str],
+        on_progress: OnProgress | None,
+        exchange: Exchange | None = None,
+        *,
+        repeatable: bool = False,
+        on_send: Callable[[], None] = lambda: None,
+        remains: Callable[[Carrying], None] = lambda ending: None,
+    ) -> ToolOutcome:
+        """Call a tool by the server's own name for it. Cancelling the caller sends the server a cancel. `on_send` is
+        told when nothing is left to wait for before the call leaves.
+
+        A server by HTTP that forgot our session is called in a new one. What is not `repeatable` is then sent only if
+        it was not sent before: a gateway in between may say 404 of a call that was made. Raises `Suspended` where the
+        server asks a person something that `exchange` has no answer to.
+        """
+        try:
+            asking = exchange or Exchange()
             for last_try in (False, True):
-                connection = await self._connected()
-                try:
-                    result = await self._bounded_call(connection, tool, arguments, meta, on_progress)
-                except MCPError as error:
-                    # the server forgot our session, so it did not look at the call
-                    if last_try or not _is_forgotten_session(error):
-                        raise
-                    await self._drop(connection)
-                    continue
-                self._failures = 0
-                return outcome_of(result, self._limits.result_bytes)
+                async with self._session(remains) as connection:
+                    alone = self._mixes_up and not connection.tells_whose
+                    sent = False
+                    try:
+                        if not repeatable:
+                            await connection.greet()
+                        async with self._one_at_a_time if alone else nullcontext():
+                            sent = True
+                            on_send()
+                            result = await self._rounds(
+                                connection, tool, arguments, meta, on_progress, asking
+                            )
+                    except MCPError:
+                        if not connection.forgotten:
+                            raise
+                        await self._drop(connection)
+                        if last_try or (sent and not repeatable):
+                            raise
+                        continue
+                    self._failures = 0
+                    return outcome_of(result, self._limits.result_bytes)
             raise AssertionError("the last try returns or raises")
+        except Suspended:
+            raise
+        except NotOffered as wanted:
+            return self._failed(f"asks for something that is not offered here ({wanted}).")
         except UnreachableError as problem:
             return self._failed(f"is not reachable: {problem}. The tool was not called. {self._cure()}")
         except _TimeLimitError as limit:
             return self._failed(f"was told to stop: {limit}. Whether the call had an effect is not known.")
         except MCPError as error:
-            if error.code != CONNECTION_CLOSED:
-                return self._failed(f"refused the call: {error.message}")
-            reason = await self._reason_of_loss(connection) or error.message
             doubt = "Whether the call had an effect is not known."
+            if error.code in _NOT_LOOKED_AT:
+                return self._failed(f"refused the call: {error.message}")
+            if error.code != CONNECTION_CLOSED:
+                return self._failed(f"answered with an error: {error.message}. {doubt}")
+            reason = await self._reason_of_loss(connection) or error.message
             return self._failed(f"was lost during the call: {reason}. {doubt} {self._cure()}")
         except Exception as problem:  # an answer that breaks the protocol or the tool's own output schema
             return self._failed(f"gave an answer that cannot be used: {describe(problem)}")
@@ -94,6 +161,8 @@ class McpServer:
             detail = "connected"
         elif self._problem is not None:
             detail = f"not reachable: {self._problem}"
+        elif self._known:
+            detail = "not connected; it is connected at the next use"
         else:
             detail = "not used yet; it is connected at first use"
         ok = self._alive() is not None or self._problem is None
@@ -105,8 +174,41 @@ class McpServer:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait({self._connecting})
-        if self._connection is not None:
-            await self._connection.close()
+        open_still = self._cut if self._connection is None else {self._connection, *self._cut}
+        await asyncio.gather(*(connection.close() for connection in open_still))
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _rounds(
+        self,
+        connection: Connection,
+        tool: str,
+        arguments: dict[str, Any],
+        meta: Mapping[str, str],
+        on_progress: OnProgress | None,
+        exchange: Exchange,
+    ) -> CallToolResult:
+        """The call, as often as the server comes back for answers that are known."""
+        relisted = False
+        for _ in range(ROUNDS_AT_MOST):
+            try:
+                result = await self._bounded_call(connection, tool, arguments, meta, on_progress, exchange)
+            except MCPError as error:
+                by_http = isinstance(self.entry, HttpServer)  # elsewhere the same words are the tool's own
+                if by_http and error.code == HEADER_MISMATCH and not relisted:  # it did not look at it
+                    relisted = True
+                    await self._relist(connection)
+                    continue
+                if error.code != INVALID_PARAMS or exchange.request_state is None:
+                    raise
+                exchange.forget()
+                continue
+            finally:
+                self._mixes_up = self._mixes_up or connection.mixed_up
+            if isinstance(result, CallToolResult):
+                return result
+            exchange.go_on(result)
+        raise _TimeLimitError(f"it came back for more {ROUNDS_AT_MOST} times")
 
     async def _bounded_call(
         self,
@@ -115,7 +217,8 @@ class McpServer:
         arguments: dict[str, Any],
         meta: Mapping[str, str],
         on_progress: OnProgress | None,
-    ) -> CallToolResult:
+        exchange: Exchange,
+    ) -> CallToolResult | InputRequiredResult:
         loop = asyncio.get_running_loop()
         idle = asyncio.timeout(self._limits.idle)
         whole = asyncio.timeout(self._limits.call)
@@ -130,9 +233,10 @@ class McpServer:
         try:
             async with whole, idle:
                 try:
-                    return await connection.client.call_tool(
-                        tool, arguments, progress_callback=progressed, meta=cast(RequestParamsMeta, meta)
-                    )
+                    return await connection.call_tool(tool, arguments, progressed, meta, exchange)
+                except asyncio.CancelledError:
+                    self._note_cut(connection)
+                    raise
                 finally:
                     waiting = False
         except TimeoutError:
@@ -141,6 +245,41 @@ class McpServer:
             if idle.expired():
                 raise _TimeLimitError(f"it sent nothing for {self._limits.idle:g} s") from None
             raise
+
+    @asynccontextmanager
+    async def _session(
+        self, remains: Callable[[Carrying], None] = lambda ending: None
+    ) -> AsyncGenerator[Connection]:
+        """The live connection, which is not ended under whoever is in here. `remains` is handed the end of one that was
+        cut and that nobody else uses.
+
+        Raises UnreachableError.
+        """
+        connection = await self._connected()
+        connection.users += 1
+        try:
+            yield connection
+        finally:
+            connection.users -= 1
+            if connection in self._cut and not connection.users and not self._closed:
+                remains(asyncio.shield(self._end(connection)))
+
+    def _note_cut(self, connection: Connection) -> None:
+        """Begin nothing more in it: calls that keep coming must not keep alive what the cut one left behind."""
+        if isinstance(self.entry, StdioServer):
+            self._cut.add(connection)
+            if self._connection is connection:
+                self._connection = None
+
+    def _end(self, connection: Connection) -> asyncio.Task[None]:
+        """End it beside the caller, who may be cut."""
+        ending = asyncio.create_task(
+            connection.close(), name=f"end mcp server {self.name}", context=contextvars.Context()
+        )
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        ending.add_done_callback(lambda _: self._cut.discard(connection))
+        return ending
 
     async def _connected(self) -> Connection:
         """The live connection, opened now if there is none.
@@ -174,6 +313,8 @@ class McpServer:
 
     async def _connect(self) -> None:
         try:
+            if self._ending:  # what one process holds, the next may need
+                await asyncio.wait(self._ending)
             connection = Connection(self.entry, self._limits)
             await connection.opened()
             self._connection, self._known, self._problem = connection, connection.tools, None
@@ -216,5 +357,5 @@ class _TimeLimitError(Exception):
     """A call's time is over; the message says which limit."""
 
 
-def _is_forgotten_session(error: MCPError) -> bool:
-    return error.code == INVALID_REQUEST and error.message == "Session terminated"
+_NOT_LOOKED_AT = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS})
+"""Errors of the protocol that come before a tool is called. Any other may be one that the tool's own work met."""

@@ -26,6 +26,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from dromos.domain.text import clean_json, clean_text
 from dromos.tools.mcp.configuration import StdioServer
+from dromos.tools.mcp.survivors import watch
 
 MESSAGE_BYTES = 64 * 1024 * 1024
 """A server that sends a longer message is ended: its memory would become ours."""
@@ -56,6 +57,7 @@ async def stdio_transport(
     Raises OSError if the command cannot be started.
     """
     child = await _Child.start(server, ended)
+    watch.add(child.group)
     to_session, from_server = anyio.create_memory_object_stream[Incoming](0)
     to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     try:
@@ -68,6 +70,7 @@ async def stdio_transport(
             finally:
                 with anyio.CancelScope(shield=True):
                     await child.end(grace)
+                    watch.remove(child.group)
                 carriers.cancel_scope.cancel()
     finally:
         for stream in (to_session, from_server, to_server, from_session):
@@ -89,6 +92,11 @@ class _Child:
         self._ended = ended
         self._stderr: deque[str] = deque(maxlen=STDERR_SHOWN)
         self._stderr_over = asyncio.Event()
+
+    @property
+    def group(self) -> int:
+        """The number of its process group."""
+        return self._process.pid
 
     @classmethod
     async def start(cls, server: StdioServer, ended: Callable[[str], None]) -> _Child:

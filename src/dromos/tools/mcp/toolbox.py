@@ -14,6 +14,7 @@ from typing import Any
 from dromos.ports.tool import ToolContext, ToolOutcome, ToolSourceHealth, ToolSpec
 from dromos.tools.mcp.configuration import ServerEntry
 from dromos.tools.mcp.connection import McpLimits
+from dromos.tools.mcp.elicitation import Exchange
 from dromos.tools.mcp.naming import tool_behind, tool_names
 from dromos.tools.mcp.results import KEY_ARGUMENT, spec_of, wants_key
 from dromos.tools.mcp.server import McpServer
@@ -46,8 +47,18 @@ class McpToolbox:
         self._routes = routes
         return specs
 
+    async def find(self, name: str) -> ToolSpec | None:
+        """The tool as its server lists it now; None where the server does not, or cannot be reached."""
+        route = self._routes.get(name) or self._guess(name)
+        if route is None or not await route[0].refreshed():
+            return None
+        return next((spec for spec in await self.specs() if spec.name == name), None)
+
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """One call; every failure is an outcome. A cancelled caller cancels the call at the server."""
+        """One call; every failure is an outcome. A cancelled caller cancels the call at the server.
+
+        Raises `Suspended` where the server asks a person something that the context has no answer to.
+        """
         route = self._routes.get(name) or self._guess(name)
         if route is None:
             return ToolOutcome(f"There is no tool named '{name}'.", is_error=True)
@@ -56,7 +67,17 @@ class McpToolbox:
         if keyed:
             own_arguments[KEY_ARGUMENT] = context.idempotency_key
         meta = {RUN_ID: context.run_id, CALL_ID: context.tool_call_id, KEY: context.idempotency_key}
-        return await server.call(tool, own_arguments, meta, context.on_progress)
+        exchange = Exchange(context.state, context.answers)
+        return await server.call(
+            tool,
+            own_arguments,
+            meta,
+            context.on_progress,
+            exchange,
+            repeatable=context.repeatable,
+            on_send=context.sent,
+            remains=context.remains,
+        )
 
     async def health(self) -> Sequence[ToolSourceHealth]:
         """Each server's state, without connecting to any."""

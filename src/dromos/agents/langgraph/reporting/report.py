@@ -228,6 +228,12 @@ class Report:
     def retrying(self, code: str, attempt: int, of_attempts: int, next_at: datetime) -> None:
         self._retries.waits(code, attempt, of_attempts, next_at)
 
+    @property
+    def under_way(self) -> str | None:
+        """The name of the tool that is longest at work, else of the node."""
+        step = next(iter([*self._tools.values(), *self._tasks.values()]), None)
+        return None if step is None else step.name
+
     def close_open(self) -> list[str]:
         """What is open will not end by itself: close it. Returns the tools whose outcome nobody knows."""
         unknown: list[str] = []
@@ -321,7 +327,7 @@ class Report:
         if step.kind == "model":
             self._meter.model_call(status)
         elif step.kind == "tool":
-            self._helpers.tool_ended(step, "done" if status == "done" else "failed")
+            self._helpers.tool_ended(step, "cancelled" if status == "unknown" else status)
             self._meter.tool_call(status)
 
     def _show_plan(self, plan: Plan | None) -> None:
