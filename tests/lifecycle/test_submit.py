@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from dromos.domain.errors import ConversationBusy, Duplicate, IdempotencyKeyReused, NotFound
 from dromos.domain.runs import Run
 from dromos.domain.statuses import RunStatus, WhenBusy
-from dromos.lifecycle.contract import IdempotencyKey, Policy, PostMessage, RunOptions
+from dromos.lifecycle.contract import IdempotencyKey, PostMessage, RunOptions
 from dromos.ports.agent import Finished
 from dromos.ports.store import Store, Table
 from dromos.ports.wakeup import WORK, user_topic
@@ -192,9 +193,14 @@ async def test_a_key_is_still_known_to_a_new_process_and_forgotten_after_its_day
         IndexError
     ):  # the stored answer was sent: the effect, which fills the list, did not happen
         await restarted.post("one", key=key)
-    forgetful = World(store, Policy(idempotency_days=0))
-    await forgetful.lifecycle.sweep()
-    assert await forgetful.rows(Table.IDEMPOTENCY) == []
+    for age, left in ((timedelta(days=6, hours=23), 1), (timedelta(days=7, seconds=1), 0)):
+        await _date_back(store, age)
+        await restarted.lifecycle.sweep()
+        assert len(await restarted.rows(Table.IDEMPOTENCY)) == left
+
+
+async def _date_back(store: Store, age: timedelta) -> None:
+    await store.write(lambda tx: tx.change(Table.IDEMPOTENCY, {}, {"created_at": tx.now() - age}))
 
 
 async def test_a_refusal_is_not_stored_under_its_key(world: World) -> None:
