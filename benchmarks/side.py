@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from dromos.bootstrap import LOCAL_USER, System, assemble
-from dromos.domain.statuses import RunStatus
+from dromos.domain.events import EventType
+from dromos.domain.statuses import FINAL, RunStatus
 from dromos.lifecycle.contract import Posted, PostMessage, RunOptions
+from dromos.ports.store import Row
+from dromos.ports.wakeup import user_topic
 from dromos.settings import load
 
 AGENTS = """
@@ -53,25 +56,31 @@ async def ours(folder: Path, database: str | None = None) -> AsyncIterator[Syste
 
 
 async def run_once(system: System, agent: str, content: str = "go") -> None:
-    """One message in a conversation of its own, until its run has ended on disk."""
+    """One message in a conversation of its own, until the end of its run is told, which is behind the commit."""
 
     def encode(posted: Posted) -> tuple[int, str]:
         assert posted.run is not None
         return 201, json.dumps(posted.run.id)
 
-    ended = asyncio.Event()
-    post = PostMessage(content, options=RunOptions(agent=agent))
-    answer = await system.lifecycle.post_message(LOCAL_USER, post, agent, encode, None)
-    run_id = json.loads(answer.body)
-    stop = system.lifecycle.wakeup.listen(f"run:{run_id}", ended.set)
+    ended: dict[str, Row] = {}
+    told = asyncio.Event()
+
+    def hear(events: Sequence[Row]) -> None:
+        for event in events:
+            if event["type"] == EventType.RUN_STATUS and event["payload"]["run"]["status"] in FINAL:
+                ended[event["run_id"]] = event["payload"]["run"]
+                told.set()
+
+    stop = system.lifecycle.wakeup.follow(user_topic(LOCAL_USER), hear)
     try:
-        while True:
-            run = await system.lifecycle.run(LOCAL_USER, run_id)
-            if run.is_final:
-                if run.status is not RunStatus.COMPLETED:
-                    raise RuntimeError(f"the run ended {run.status}: {run.error_message}")
-                return
-            await ended.wait()
-            ended.clear()
+        post = PostMessage(content, options=RunOptions(agent=agent))
+        answer = await system.lifecycle.post_message(LOCAL_USER, post, agent, encode, None)
+        run_id = json.loads(answer.body)
+        while run_id not in ended:
+            told.clear()
+            await told.wait()
+        run = ended[run_id]
+        if run["status"] != RunStatus.COMPLETED:
+            raise RuntimeError(f"the run ended {run['status']}: {run['error_message']}")
     finally:
         stop()

@@ -10,7 +10,6 @@ It must not know rows, versions of anything stored, or how changes travel.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 from dromos.domain.forms import (
@@ -26,6 +25,7 @@ from dromos.domain.forms import (
     Text,
 )
 from dromos.domain.limits import MAX_DEPTH, MAX_KEY, MAX_STRING, SAFE
+from dromos.domain.pointers import copied
 from dromos.domain.statuses import OwnerKind, RunStatus
 
 SCHEMA_ID = "run_document.v1"
@@ -216,7 +216,8 @@ EMPTY_CONTENT: Mapping[str, Any] = {**_empty(CONTENT), "text": EMPTY_TEXT}
 
 def empty_content() -> dict[str, Any]:
     """A content part of one's own to change."""
-    return deepcopy(dict(EMPTY_CONTENT))
+    made: dict[str, Any] = copied(EMPTY_CONTENT)
+    return made
 
 
 def filled(content: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ the same input again, which the engine recognises by the run's id.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dromos.domain.machine import Claim
@@ -19,8 +20,9 @@ from dromos.lifecycle.history import head_checkpoint, input_messages, unlogged
 from dromos.lifecycle.owners import is_valid
 from dromos.lifecycle.requests import decided
 from dromos.lifecycle.transition import transition
+from dromos.lifecycle.waiting import open_followups
 from dromos.ports.agent import Decided, InputMessage
-from dromos.ports.store import In, Row, Table, Tx
+from dromos.ports.store import In, ReadTx, Row, Table, Tx
 
 Compose = Callable[[list[InputMessage]], Any]
 
@@ -40,28 +42,33 @@ def claim(
     With `composers` (by agent name) the input of a first claim is made and stored in the same transaction, on the
     store's thread: they compute and do nothing else.
     """
-    lease = change.tx.first(Table.LEASES, {"owner_id": owner_id})
+
+    def find_lease(tx: ReadTx) -> Row | None:
+        return tx.first(Table.LEASES, {"owner_id": owner_id})
+
+    tx = change.tx
+    tx.ahead(find_lease)
+    runs = tx.claimable(agents, limit, without=without)
+    lease = find_lease(tx)
     if lease is None or not is_valid(lease, change.now):
         return []
     kind = OwnerKind(lease["kind"])
-    claimed = [
-        transition(change, None, run, Claim(owner_id, kind))
-        for run in change.tx.claimable(agents, limit, without=without)
-    ]
+    tx.ahead(*(partial(open_followups, conversation_id=run.conversation_id) for run in runs))  # told of each
+    claimed = [transition(change, None, run, Claim(owner_id, kind)) for run in runs]
     again = [run.id for run in claimed if run.attempt > 1]
     inputs: dict[str, Row] = {}
     documents: dict[str, Row] = {}
     decisions: dict[str, tuple[Decided, ...]] = {}
     if again:
-        inputs = {row["run_id"]: row for row in change.tx.find(Table.RUN_INPUTS, {"run_id": In(again)})}
-        documents = {row["run_id"]: row for row in change.tx.find(Table.RUN_DOCUMENTS, {"run_id": In(again)})}
-        decisions = decided(change.tx, again)
+        inputs = {row["run_id"]: row for row in tx.find(Table.RUN_INPUTS, {"run_id": In(again)})}
+        documents = {row["run_id"]: row for row in tx.find(Table.RUN_DOCUMENTS, {"run_id": In(again)})}
+        decisions = decided(tx, again)
     out = []
     for run in claimed:
         stored, begins = inputs.get(run.id), False
         compose = composers.get(run.agent) if composers else None
         if stored is None and compose is not None:
-            stored, begins = _store_input_if_it_can_be_made(change.tx, run, compose)
+            stored, begins = _store_input_if_it_can_be_made(tx, run, compose)
         out.append(
             Claimed(
                 run=run,
@@ -105,6 +112,10 @@ def _store_input(tx: Tx, run: Run, compose: Compose) -> tuple[Row, bool]:
     """The row, and whether the conversation begins with this run."""
     value, begins = None, False
     if run.resume_of is None:
+        tx.ahead(
+            partial(unlogged, conversation_id=run.conversation_id),
+            partial(head_checkpoint, conversation_id=run.conversation_id),
+        )
         rows = unlogged(tx, run.conversation_id)
         value, _ = clean_json(compose(input_messages(rows)))
         first = run.attempt == 1 and run.retry_of is None and any(_is_first(row, run) for row in rows)

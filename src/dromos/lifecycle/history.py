@@ -126,17 +126,25 @@ def input_messages(rows: Iterable[Row]) -> list[InputMessage]:
 def last_answer(tx: ReadTx, run: Run) -> Row | None:
     """The newest assistant message that the run brought: into the thread, or as the answer of a graph that keeps no
     messages."""
-    where = {
+    in_thread = answer_in_thread(tx, run)
+    if in_thread is not None:
+        return in_thread
+    where = {**_answers_of(run), "log_seq": None, "pending_of": None}
+    return tx.first(Table.MESSAGES, where, order=("-num",))
+
+
+def answer_in_thread(tx: ReadTx, run: Run) -> Row | None:
+    return tx.first(Table.MESSAGES, {**_answers_of(run), "log_seq": NOT_NULL}, order=("-num",))
+
+
+def _answers_of(run: Run) -> dict[str, Any]:
+    return {
         "conversation_id": run.conversation_id,
         "run_id": run.id,
         "role": "assistant",
         "interrupted": False,
         **_THREAD,
     }
-    in_thread = tx.first(Table.MESSAGES, {**where, "log_seq": NOT_NULL}, order=("-num",))
-    if in_thread is not None:
-        return in_thread
-    return tx.first(Table.MESSAGES, {**where, "log_seq": None, "pending_of": None}, order=("-num",))
 
 
 def resumed_chain(tx: ReadTx, run: Run) -> Iterable[Run]:

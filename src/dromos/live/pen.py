@@ -32,6 +32,7 @@ QUIET = frozenset({"/activity_at"})
 QUIET_SECONDS = 5.0
 MOST_NARROW = 2
 """Where no more members of an object change, they are told instead of the object."""
+_STEP = document.CONTENT.members["steps"].member("-")
 
 
 class Pen(Teller):
@@ -115,27 +116,22 @@ class Pen(Teller):
 
     def step(self, step: Mapping[str, Any]) -> None:
         steps: list[dict[str, Any]] = self._content["steps"]
-        form = document.CONTENT.members["steps"].member("-")
-        assert form is not None
-        for index in range(len(steps) - 1, -1, -1):
-            known = steps[index]
-            if known["id"] == step.get("id"):
-                step = {**known, **step}
-                break
-        else:
-            index, known = len(steps), None
+        wanted, index = step.get("id"), len(steps) - 1
+        while index >= 0 and steps[index]["id"] != wanted:
+            index -= 1
+        known = steps[index] if index >= 0 else None
+        assert _STEP is not None
         try:
-            fitting = form.conform(step, 3)
+            fitting = _STEP.conform(step if known is None else {**known, **step}, 3)
         except Unfit:
             return self._left_out("/steps", "the step does not fit")
-        if known is not None:
-            if not same(known, fitting):
-                self._replace(f"/steps/{index}", known, fitting)
-            return
-        if index == document.MAX_STEPS:
-            self._edit({"op": "remove", "path": "/steps/0"})
-            index -= 1
-        self._edit({"op": "add", "path": f"/steps/{index}", "value": fitting})
+        if known is None:
+            if len(steps) == document.MAX_STEPS:
+                self._edit({"op": "remove", "path": "/steps/0"})
+            steps.append({**fitting})  # as `_edit` would, for what comes with every step of the engine
+            self._edited({"op": "add", "path": f"/steps/{len(steps) - 1}", "value": fitting})
+        elif not same(known, fitting):
+            self._replace(f"/steps/{index}", known, fitting)
 
     def patch(self, operations: Sequence[Mapping[str, Any]]) -> list[Fault]:
         done, faults = patches.change(self._content, list(operations))

@@ -20,7 +20,7 @@ log = structlog.get_logger("dromos.live")
 CHANNEL = "dromos"
 RECONNECT_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 BATCH = 200
-TELL_SECONDS = 0.005
+TELL_SECONDS = 0.02
 """At least so long between two notifications, so that what happens at the same time goes out together."""
 
 

@@ -121,6 +121,13 @@ class ReadTx(Protocol):
         """Whether `claimable` would find one of this person's runs, somebody else's locks aside. Locks nothing."""
         ...
 
+    def ahead(self, *reads: Callable[[ReadTx], object]) -> None:
+        """These reads follow: where that spares round trips, they are sent now and together, and answered when they are
+        made. Each finds nothing while it only looks ahead; what is read of a table that was written since is read
+        again.
+        """
+        ...
+
 
 class Tx(ReadTx, Protocol):
     """A read-write transaction. Lock order: conversation, run, then users, counters last."""
@@ -166,7 +173,8 @@ class Tx(ReadTx, Protocol):
         ...
 
     def swap_run(self, before: Run, after: Run) -> None:
-        """Replace the row if status, version and epoch are still those of `before`; else raise `LostRace`."""
+        """Replace the row if status, version and epoch are still those of `before`. Else `LostRace` is raised, here or
+        by anything later in the operation, which then ends without effect."""
         ...
 
     def put(self, table: Table, row: Row) -> None:

@@ -42,10 +42,24 @@ class Cursor(Protocol):
     def fetchall(self) -> list[Any]: ...
 
 
+class Sent(Protocol):
+    """A statement that was sent. `answer` is None until its pipeline has waited."""
+
+    @property
+    def answer(self) -> Any: ...
+
+    @property
+    def changed(self) -> int:
+        """How many rows it touched or returned."""
+        ...
+
+    def rows(self) -> list[list[Any]]: ...
+
+
 class Pipeline(Cursor, Protocol):
     """A cursor that can also send statements without waiting for them."""
 
-    def later(self, sql: Any, parameters: Any = ..., /) -> Any: ...
+    def later(self, sql: Any, parameters: Any = ..., /) -> Sent: ...
 
     def wait(self) -> None:
         """Until everything sent is done. Raises the first failure."""

@@ -270,12 +270,13 @@ class Statements:
         return self._compile(key, statement, binds, [events.c.seq])
 
     def claimable(self, *asked: str, locked: bool = True) -> Statement:
-        """Binds now, one value for each of `asked` (agents, without, user, own first; in this order), and a limit."""
+        """Binds one value for each of `asked` (agents, without, user, own first; in this order), and a limit."""
         key = ("claimable", asked, locked)
         if found := self._cache.get(key):
             return found
         binds = _Binds()
-        due = sa.or_(runs.c.not_before.is_(None), runs.c.not_before <= binds.of(runs.c.not_before))
+        now: ColumnElement[str] = sa.literal_column(self._dialect.clock)
+        due = sa.or_(runs.c.not_before.is_(None), runs.c.not_before <= now)
         chosen: list[ColumnElement[bool]] = []
         order: list[ColumnElement[Any]] = [runs.c.created_at, runs.c.id]
         if "agents" in asked:

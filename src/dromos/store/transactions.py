@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from dromos.domain.errors import Duplicate, Invalid, LostRace, NotFound, Unavailable
 from dromos.domain.events import EventDraft
 from dromos.domain.runs import Run
-from dromos.ports.store import Row, Table, Where
-from dromos.store.dialect import Cursor, Pipeline, SqlDialect, TryAgain
+from dromos.ports.store import ReadTx, Row, Table, Where
+from dromos.store.dialect import Cursor, Pipeline, Sent, SqlDialect, TryAgain
 from dromos.store.runs import RUN_COLUMNS, changes, run_from_values, run_to_values
 from dromos.store.statements import EVENT_COLUMNS, Shape, Statement, Statements, split
 from dromos.store.tables import metadata
@@ -31,20 +31,23 @@ class SqlTx:
     """One operation's view of the database. `clock` gives its time where the transaction's start told it.
 
     With `pipeline` (the same as `cursor`) a statement whose answer nobody needs is sent and not waited for; the next
-    one that is waited for, or `settle`, tells its failure.
+    one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of.
 
     An operation that catches an error of the driver and goes on does not save itself, on either database: what the
     error means stays in `spoiled`, or in `failure` where the whole transaction cannot survive it.
     """
 
     __slots__ = (
+        "_ahead",
         "_clock",
         "_cursor",
         "_dialect",
         "_held",
+        "_looks_ahead",
         "_now",
         "_pipeline",
         "_statements",
+        "_swaps",
         "failure",
         "spoiled",
         "statement_count",
@@ -66,6 +69,11 @@ class SqlTx:
         self._clock = clock
         self._now: datetime | None = None
         self._held: dict[tuple[Table, Any], Row] = {}  # by id: locked here and not written since
+        self._ahead: dict[
+            tuple[Table, str, str], Sent
+        ] = {}  # reads that were sent; until the table is written
+        self._looks_ahead = False
+        self._swaps: list[tuple[Sent, Run]] = []  # sent, and not known yet to have found their row
         self.failure: Unavailable | TryAgain | None = None
         self.spoiled: Exception | None = None
         self.statement_count = 0
@@ -102,9 +110,8 @@ class SqlTx:
 
     def count(self, table: Table, where: Where) -> int:
         shape, values = split(table, where)
-        self._execute(self._statements.count(table, shape), values)
-        number: int = self._cursor.fetchone()[0]
-        return number
+        found = self._rows(table, self._statements.count(table, shape), values)
+        return int(found[0][0]) if found else 0
 
     def load_run(self, run_id: str) -> Run | None:
         return self._one_run(run_id, locked=False)
@@ -115,8 +122,18 @@ class SqlTx:
 
     def any_claimable(self, agents: Sequence[str], user_id: str) -> bool:
         statement = self._statements.claimable("agents", "user", locked=False)
-        self._execute(statement, [self.now(), agents, user_id, 1])
+        self._execute(statement, [agents, user_id, 1])
         return self._cursor.fetchone() is not None
+
+    def ahead(self, *reads: Callable[[ReadTx], object]) -> None:
+        if self._pipeline is None:
+            return
+        self._looks_ahead = True
+        try:
+            for read in reads:
+                read(self)
+        finally:
+            self._looks_ahead = False
 
     # --- locking ------------------------------------------------------------------------------------------------
 
@@ -165,7 +182,7 @@ class SqlTx:
         }
         asked = {name: value for name, value in chosen.items() if value is not None}
         statement = self._statements.claimable(*asked)
-        return self._runs(statement, [self.now(), *asked.values(), limit])
+        return self._runs(statement, [*asked.values(), limit])
 
     def orphans(self, limit: int, sessions_until: datetime | None = None) -> list[Run]:
         return self._runs(self._statements.orphans(), [self.now(), sessions_until, limit])
@@ -178,14 +195,18 @@ class SqlTx:
     def swap_run(self, before: Run, after: Run) -> None:
         if before.id != after.id:
             raise ValueError(f"run {before.id} cannot become run {after.id}")
-        self._held.pop((Table.RUNS, before.id), None)
+        self._let_go(Table.RUNS, _BY_ID, [before.id])
         columns, values = changes(before, after)
         fence = [before.id, before.status, before.version, before.epoch]
         # an equal run still has to be the one that is stored
         statement = self._statements.swap_run(columns or ("version",))
-        self._execute(statement, [*(values if columns else [before.version]), *fence])
+        given = [*(values if columns else [before.version]), *fence]
+        if self._pipeline is not None:
+            self._swaps.append((self._send(self._pipeline, statement, given), before))
+            return
+        self._execute(statement, given)
         if self._cursor.rowcount == 0:
-            raise LostRace(f"run {before.id} is no longer {before.status.value} at version {before.version}")
+            raise _lost(before)
 
     def put(self, table: Table, row: Row) -> None:
         self._put(table, tuple(row), [list(row.values())])
@@ -196,6 +217,7 @@ class SqlTx:
             self._put(table, columns, group)
 
     def _put(self, table: Table, columns: tuple[str, ...], group: Sequence[list[Any]]) -> None:
+        self._forget_reads(table)
         if self._pipeline is not None:
             for start in range(0, len(group), _MOST_ROWS_IN_ONE):
                 part = group[start : start + _MOST_ROWS_IN_ONE]
@@ -213,7 +235,7 @@ class SqlTx:
             raise self.spoiled
 
     def upsert(self, table: Table, row: Row) -> None:
-        self._held.pop((table, row.get("id")), None)
+        self._let_go(table, _BY_ID, [row.get("id")])
         self._later(self._statements.upsert(table, tuple(row)), list(row.values()))
 
     def change(self, table: Table, where: Where, values: Row) -> int:
@@ -226,6 +248,7 @@ class SqlTx:
         shape, wanted = split(table, where)
         if shape == _BY_ID and (held := self._held.get((table, wanted[0]))):
             held.update(values)
+            self._forget_reads(table)
         else:
             self._let_go(table, shape, wanted)
         self._later(self._statements.update(table, tuple(values), shape), [*values.values(), *wanted])
@@ -267,6 +290,7 @@ class SqlTx:
                 self._cursor.executemany(sql, parameters)
             else:
                 self._cursor.execute(sql, parameters)
+            self._check_swaps()
         except self._dialect.driver_error as error:
             self._told(error)
         except OverflowError as error:
@@ -279,6 +303,8 @@ class SqlTx:
         self.spoiled = meaning or error
         if isinstance(meaning, Unavailable | TryAgain):
             self.failure = meaning
+        else:
+            self._check_swaps()  # one that was lost came before what failed
         if meaning is None:
             raise error
         raise meaning from error
@@ -290,6 +316,21 @@ class SqlTx:
                 self._pipeline.wait()
             except self._dialect.driver_error as error:
                 self._told(error)
+            self._check_swaps()
+
+    @property
+    def must_settle(self) -> bool:
+        """True where a failure may be hidden in what was sent that the database does not call one."""
+        return bool(self._swaps)
+
+    def _check_swaps(self) -> None:
+        """Of what was sent all is answered now. Raises `LostRace`."""
+        if self._swaps:
+            swaps, self._swaps = self._swaps, []
+            for sent, before in swaps:
+                if sent.changed == 0:
+                    self.spoiled = _lost(before)
+                    raise self.spoiled
 
     def _execute(self, statement: Statement, values: Sequence[Any]) -> None:
         self._run(statement.sql, statement.bind(values))
@@ -297,19 +338,39 @@ class SqlTx:
     def _later(self, statement: Statement, values: Sequence[Any]) -> None:
         if self._pipeline is None:
             self._execute(statement, values)
-            return
+        else:
+            self._send(self._pipeline, statement, values)
+
+    def _send(self, pipeline: Pipeline, statement: Statement, values: Sequence[Any]) -> Sent:
         self.statement_count += 1
         try:
-            self._pipeline.later(statement.sql, statement.bind(values))
+            return pipeline.later(statement.sql, statement.bind(values))
         except self._dialect.driver_error as error:
             self._told(error)
 
     def _let_go(self, table: Table, shape: Shape, wanted: Sequence[Any]) -> None:
         """Rows that a write may have touched are read again."""
+        self._forget_reads(table)
         if shape == _BY_ID:
             self._held.pop((table, wanted[0]), None)
         elif self._held:
             self._held = {key: row for key, row in self._held.items() if key[0] is not table}
+
+    def _forget_reads(self, table: Table) -> None:
+        if self._ahead:
+            self._ahead = {key: sent for key, sent in self._ahead.items() if key[0] is not table}
+
+    def _rows(self, table: Table, statement: Statement, values: Sequence[Any]) -> list[Any]:
+        """What a read finds; where it only looks ahead, nothing yet."""
+        if self._looks_ahead and self._pipeline is not None:
+            self._ahead[table, statement.sql, repr(values)] = self._send(self._pipeline, statement, values)
+            return []
+        if self._ahead and (sent := self._ahead.pop((table, statement.sql, repr(values)), None)) is not None:
+            if sent.answer is None:
+                self.settle()
+            return sent.rows()
+        self._execute(statement, values)
+        return self._cursor.fetchall()
 
     def _select(
         self,
@@ -326,8 +387,7 @@ class SqlTx:
         )
         if limited:
             values.append(limit)
-        self._execute(statement, values)
-        return statement, self._cursor.fetchall()
+        return statement, self._rows(table, statement, values)
 
     def _one_run(self, run_id: str, *, locked: bool) -> Run | None:
         statement = self._statements.select(Table.RUNS, _BY_ID, columns=RUN_COLUMNS, locked=locked)
@@ -340,6 +400,7 @@ class SqlTx:
         return [run_from_values(statement.decode(row)) for row in self._cursor.fetchall()]
 
     def _insert(self, table: Table, columns: tuple[str, ...], values: list[Any]) -> None:
+        self._forget_reads(table)
         self._execute(self._statements.insert_new(table, columns), values)
         if self._cursor.rowcount == 0:
             raise Duplicate(self._broken_constraint(table, columns, values))
@@ -356,6 +417,10 @@ class SqlTx:
 
 
 _BY_ID = (("id", "eq"),)
+
+
+def _lost(before: Run) -> LostRace:
+    return LostRace(f"run {before.id} is no longer {before.status.value} at version {before.version}")
 
 
 def _by_columns(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[list[Any]]]]:

@@ -190,7 +190,7 @@ class Checkpointer(BlockingSaver):
                 made.commit({})
                 return config_of(thread_id, ns, checkpoint["id"])
             made.before, self._input = self._input, None
-            with self._pending.during_save():
+            with self._pending:
                 places = await self._store(recorder, made, checkpoint)
         except BaseException as error:
             settle(held, error)

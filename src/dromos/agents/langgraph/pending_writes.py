@@ -9,8 +9,7 @@ handed them in waits until one of both is on disk. Knows no table: `store` does 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +32,7 @@ class TaskWrites:
 
 
 class PendingWrites:
-    """The writes that wait, and the ones being stored right now."""
+    """The writes that wait, and the ones being stored right now. A context: `with` it, a checkpoint is being stored."""
 
     def __init__(
         self, store: Callable[[list[TaskWrites]], Awaitable[None]], *, hold: float = HOLD_SECONDS
@@ -52,14 +51,12 @@ class PendingWrites:
             self._timer = asyncio.get_running_loop().call_later(self._hold, self._turn, _TURNS)
         await entry.done
 
-    @contextmanager
-    def during_save(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """While a checkpoint is being stored the waiting writes go on waiting."""
         self._saves += 1
-        try:
-            yield
-        finally:
-            self._saves -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._saves -= 1
 
     async def take(self, thread_id: str, ns: str, checkpoint_id: str | None) -> list[TaskWrites]:
         """The waiting writes on top of this checkpoint; the caller must `settle` them. Waits for those under way."""

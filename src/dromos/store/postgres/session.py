@@ -67,6 +67,12 @@ class Sent:
             for index, load in enumerate(self.statement.read(answer))
         ]
 
+    def rows(self) -> list[list[Any]]:
+        rows: list[list[Any]] = []
+        while (row := self.row(len(rows))) is not None:
+            rows.append(row)
+        return rows
+
 
 class Session:
     """One connection's statements, in libpq's pipeline mode: `later` only sends, `execute` waits for all that was sent.

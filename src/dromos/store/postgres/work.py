@@ -151,7 +151,7 @@ class WriterWork:
 
     def _commit(self, tx: SqlTx, begun: _Begun) -> None:
         """Together with what the only operation of a group has sent and not waited for; if that fails, nothing is."""
-        if not begun.is_known:  # or nobody could find out what became of it
+        if tx.must_settle or not begun.is_known:  # else nobody could find out what became of it
             tx.settle()
         sent = self._link.session.later("COMMIT")
         self._commit_sent = True
