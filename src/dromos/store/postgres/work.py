@@ -23,7 +23,7 @@ from typing import Any
 
 import psycopg
 
-from dromos.domain.errors import StoreUnavailable, Unavailable
+from dromos.domain.errors import LostRace, StoreUnavailable, Unavailable
 from dromos.store.dialect import TryAgain
 from dromos.store.lanes import Job, fail
 from dromos.store.postgres.connections import Link, Patience
@@ -73,7 +73,8 @@ class WriterWork:
             self._commit_sent = False
             try:
                 self._link.open()
-                self._transaction(group)
+                if len(group) == 1 or not self._together(group):
+                    self._transaction(group)
             except Exception as error:
                 if self._commit_sent and self._link.is_lost:
                     outcome = self._find_out()
@@ -97,6 +98,64 @@ class WriterWork:
     def _may_repeat(self) -> bool:
         """True where the error was a lost connection, which can come back: the address was right at start."""
         return self._link.is_lost and self._patience.wait()
+
+    def _together(self, group: Sequence[Job]) -> bool:
+        """Run and commit operations in order without asking after each whether the database took it. False: it did not
+        take one of them, and nothing was done of any."""
+        session = self._link.session
+        trips, refusals, gives_way = session.round_trips, 0, False
+        self._begun = begun = _Begun(session, _CLOCK_AND_NUMBER, "BEGIN", "SAVEPOINT operation")
+        self._left = ()
+        done: list[SqlTx] = []
+        for number, job in enumerate(group):
+            if number:
+                for bracket in _between(group[number - 1], gives_way=gives_way):
+                    session.later(bracket)
+                gives_way = gives_way or group[number - 1].error is None
+            tx = SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session)
+            done.append(tx)
+            job.value = job.error = None
+            try:
+                job.value = job.fn(tx)
+            except BaseException as error:
+                job.error = error
+                refusals += 1
+            if tx.spoiled is not None:
+                return self._take_back()
+        try:
+            if refusals == len(group):
+                session.tell("ROLLBACK")
+            else:
+                if group[-1].error is not None:
+                    session.later("ROLLBACK TO operation")
+                kept = [tx for tx, job in zip(done, group, strict=True) if job.error is None]
+                if not begun.is_known or any(tx.must_settle for tx in kept):
+                    for tx in kept:
+                        tx.settle()
+                self._commit_sent = True
+                sent = session.later("COMMIT")
+                session.wait()
+                if sent.answer is None or sent.answer.command_status != b"COMMIT":
+                    self._commit_sent = False
+                    return False
+        except (psycopg.Error, LostRace):
+            if self._link.is_lost:
+                raise
+            self._commit_sent = False
+            return self._take_back()
+        self._report(group, refusals, sum(tx.statement_count for tx in done), session.round_trips - trips)
+        return True
+
+    def _take_back(self) -> bool:
+        self._abandon()
+        self._link.session.tell("ROLLBACK")
+        return False
+
+    def _report(self, finished: Sequence[Job], refusals: int, statements: int, trips: int) -> None:
+        ended = time.monotonic()
+        if finished:
+            waited = [ended - job.asked_at for job in finished]
+            self._statistics.committed(waited, refusals, statements, trips)
 
     def _transaction(self, group: Sequence[Job]) -> None:
         """Run and commit operations in order; `_left` are those that have to be done again."""
@@ -144,10 +203,7 @@ class WriterWork:
         self._left = group[len(finished) :]
         if not committed:
             self._end(finished, alone, refusals, undo_last=bool(self._left))
-        ended = time.monotonic()
-        if finished:
-            waited = [ended - job.asked_at for job in finished]
-            self._statistics.committed(waited, refusals, statements, session.round_trips - trips)
+        self._report(finished, refusals, statements, session.round_trips - trips)
 
     def _commit(self, tx: SqlTx, begun: _Begun) -> None:
         """Together with what the only operation of a group has sent and not waited for; if that fails, nothing is."""
