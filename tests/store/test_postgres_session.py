@@ -45,7 +45,7 @@ def session(link: Link) -> Session:
 )
 def test_a_value_comes_back_as_it_was(session: Session, kind: str, value: Any) -> None:
     session.execute(f"SELECT %s::{kind}, 100 %% 7", [value])
-    assert session.fetchall() == [[value, 2]]
+    assert session.fetchall() == [(value, 2)]
     assert session.fetchone() is None
 
 
@@ -67,7 +67,7 @@ def test_what_was_changed_is_counted(session: Session) -> None:
     session.execute("DELETE FROM t WHERE n > %s", [100])
     assert session.rowcount == 0
     session.execute("SELECT count(*), NULL::TEXT FROM t", [])
-    assert session.fetchall() == [[3, None]]
+    assert session.fetchall() == [(3, None)]
 
 
 def test_what_is_sent_and_not_waited_for_is_done_in_order_with_what_is(session: Session) -> None:
@@ -77,7 +77,7 @@ def test_what_is_sent_and_not_waited_for_is_done_in_order_with_what_is(session: 
     second = session.later("SELECT n FROM t WHERE n = %s", [1])
     assert (first.answer, second.row(0)) == (None, None)
     session.execute("UPDATE t SET n = n + %s", [1])
-    assert (first.changed, second.row(0), session.rowcount) == (1, [1], 1)
+    assert (first.changed, second.row(0), session.rowcount) == (1, (1,), 1)
     assert session.round_trips == before + 1
     session.wait()
     assert session.round_trips == before + 1, "nothing was sent"
@@ -94,7 +94,7 @@ def test_a_failure_of_what_was_sent_is_told_by_whoever_waits_and_what_follows_is
         session.tell("COMMIT")
     session.tell("ROLLBACK")
     session.execute("SELECT count(*) FROM t", [])
-    assert session.fetchone() == [0]
+    assert session.fetchone() == (0,)
     with pytest.raises(errors.UndefinedTable):
         session.tell("SELECT count(*) FROM nowhere")
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_sent_is_refused_and_the_connection_goes_on(
     with pytest.raises(error):
         session.execute(f"SELECT %s::{kind}", [value])
     session.execute("SELECT 1", [])
-    assert session.fetchone() == [1]
+    assert session.fetchone() == (1,)
 
 
 def test_an_error_of_the_server_is_psycopgs_with_its_facts(session: Session) -> None:
@@ -132,7 +132,7 @@ def test_a_long_statement_is_sent_in_parts_while_the_server_answers(session: Ses
     """More than the buffers of both sides hold."""
     text = "y" * 30_000_000
     session.execute("SELECT %s::TEXT", [text])
-    assert session.fetchone() == [text]
+    assert session.fetchone() == (text,)
 
 
 def test_an_answer_that_does_not_come_closes_the_connection(link: Link) -> None:
@@ -175,7 +175,7 @@ def test_a_statement_that_somebody_made_the_server_forget_is_prepared_anew(sessi
     with pytest.raises(errors.InvalidSqlStatementName):
         session.execute("SELECT %s::INTEGER", [2])
     session.execute("SELECT %s::INTEGER", [3])
-    assert session.fetchone() == [3]
+    assert session.fetchone() == (3,)
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
@@ -186,5 +186,5 @@ def test_text_is_text_whatever_encoding_the_client_was_told(
     link = Link(postgres_url)
     link.open()
     link.session.execute("SELECT %s::TEXT, length(%s::TEXT)", ["größer 🙂", "größer 🙂"])
-    assert link.session.fetchone() == ["größer 🙂", 8]
+    assert link.session.fetchone() == ("größer 🙂", 8)
     link.drop()

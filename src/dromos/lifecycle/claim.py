@@ -63,6 +63,13 @@ def claim(
         inputs = {row["run_id"]: row for row in tx.find(Table.RUN_INPUTS, {"run_id": In(again)})}
         documents = {row["run_id"]: row for row in tx.find(Table.RUN_DOCUMENTS, {"run_id": In(again)})}
         decisions = decided(tx, again)
+    if composers:
+        for run in claimed:
+            if run.id not in inputs:
+                tx.ahead(
+                    partial(unlogged, conversation_id=run.conversation_id),
+                    partial(head_checkpoint, conversation_id=run.conversation_id),
+                )
     out = []
     for run in claimed:
         stored, begins = inputs.get(run.id), False
@@ -112,10 +119,6 @@ def _store_input(tx: Tx, run: Run, compose: Compose) -> tuple[Row, bool]:
     """The row, and whether the conversation begins with this run."""
     value, begins = None, False
     if run.resume_of is None:
-        tx.ahead(
-            partial(unlogged, conversation_id=run.conversation_id),
-            partial(head_checkpoint, conversation_id=run.conversation_id),
-        )
         rows = unlogged(tx, run.conversation_id)
         value, _ = clean_json(compose(input_messages(rows)))
         first = run.attempt == 1 and run.retry_of is None and any(_is_first(row, run) for row in rows)

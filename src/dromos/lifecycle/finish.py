@@ -18,6 +18,7 @@ from dromos.domain.text import clean_text
 from dromos.lifecycle import journal
 from dromos.lifecycle.change import Change, Conversation
 from dromos.lifecycle.documents import facts_of, save_document
+from dromos.lifecycle.history import reads_of_end
 from dromos.lifecycle.record import lock_owned
 from dromos.lifecycle.requests import open_requests
 from dromos.lifecycle.transition import transition
@@ -27,7 +28,7 @@ from dromos.ports.wakeup import document_topic
 
 
 def end_attempt(change: Change, fence: Fence, outcome: Outcome, document: DocumentSnapshot | None) -> Run:
-    conversation, run = lock_owned(change, fence)
+    conversation, run = lock_owned(change, fence, then=reads_of_end)
     command = _command(change, run, outcome)
     if isinstance(outcome, Parked) and isinstance(command, Park):
         try:

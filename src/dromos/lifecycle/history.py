@@ -7,8 +7,9 @@ Reads only; the messages a run brings are computed from committed rows, never fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dromos.domain.runs import Run
@@ -126,25 +127,39 @@ def input_messages(rows: Iterable[Row]) -> list[InputMessage]:
 def last_answer(tx: ReadTx, run: Run) -> Row | None:
     """The newest assistant message that the run brought: into the thread, or as the answer of a graph that keeps no
     messages."""
-    in_thread = answer_in_thread(tx, run)
+    in_thread = _answer_in_thread(tx, run.conversation_id, run.id)
     if in_thread is not None:
         return in_thread
-    where = {**_answers_of(run), "log_seq": None, "pending_of": None}
+    where = {**_answers_of(run.conversation_id, run.id), "log_seq": None, "pending_of": None}
     return tx.first(Table.MESSAGES, where, order=("-num",))
 
 
-def answer_in_thread(tx: ReadTx, run: Run) -> Row | None:
-    return tx.first(Table.MESSAGES, {**_answers_of(run), "log_seq": NOT_NULL}, order=("-num",))
+def _answer_in_thread(tx: ReadTx, conversation_id: str, run_id: str) -> Row | None:
+    where = {**_answers_of(conversation_id, run_id), "log_seq": NOT_NULL}
+    return tx.first(Table.MESSAGES, where, order=("-num",))
 
 
-def _answers_of(run: Run) -> dict[str, Any]:
+def _answers_of(conversation_id: str, run_id: str) -> dict[str, Any]:
     return {
-        "conversation_id": run.conversation_id,
-        "run_id": run.id,
+        "conversation_id": conversation_id,
+        "run_id": run_id,
         "role": "assistant",
         "interrupted": False,
         **_THREAD,
     }
+
+
+def step_count(tx: ReadTx, run_id: str) -> int:
+    return tx.count(Table.RUN_STEPS, {"run_id": run_id})
+
+
+def reads_of_end(conversation_id: str, run_id: str) -> list[Callable[[ReadTx], object]]:
+    """What the end of a run that was worked on looks at, for `Tx.ahead`."""
+    return [
+        partial(_answer_in_thread, conversation_id=conversation_id, run_id=run_id),
+        partial(step_count, run_id=run_id),
+        partial(head_checkpoint, conversation_id=conversation_id),
+    ]
 
 
 def resumed_chain(tx: ReadTx, run: Run) -> Iterable[Run]:

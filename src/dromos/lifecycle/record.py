@@ -6,7 +6,7 @@ take the write. Anything else is `LeaseLost`, and the writer stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from dromos.domain.errors import LeaseLost
@@ -31,10 +31,18 @@ def fenced(run: Run | None, fence: Fence, *, while_cancelling: bool) -> Run:
     raise LeaseLost(f"run {run.id} is {run.status} and takes no such write")
 
 
-def lock_owned(change: Change, fence: Fence) -> tuple[Conversation, Run]:
-    """The run of `fence` and its conversation, locked in the lock order, running or cancelling."""
+def lock_owned(
+    change: Change,
+    fence: Fence,
+    then: Callable[[str, str], Sequence[Callable[[ReadTx], object]]] | None = None,
+) -> tuple[Conversation, Run]:
+    """The run of `fence` and its conversation, locked in the lock order, running or cancelling.
+
+    `then`: what is read next of that conversation and that run.
+    """
     conversation_id = _conversation_of(change.tx, fence)
-    locked = change.tx.lock_run(fence.run_id, within=conversation_id)
+    reads = then(conversation_id, fence.run_id) if then is not None else ()
+    locked = change.tx.lock_run(fence.run_id, within=conversation_id, then=reads)
     conversation = change.lock_conversation(conversation_id)
     run = fenced(locked, fence, while_cancelling=True)
     if conversation is None:

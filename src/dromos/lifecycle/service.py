@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from dromos.domain.errors import Duplicate, LostRace, Refusal
+from dromos.domain.errors import ConversationBusy, Duplicate, LostRace, Refusal
 from dromos.domain.reasons import ErrorCode
 from dromos.domain.requests import Decision
 from dromos.domain.runs import Fence, Run
@@ -65,7 +65,7 @@ from dromos.ports.live import DocumentSnapshot
 from dromos.ports.meter import Meter, NoMeter
 from dromos.ports.probe import Moment, NoProbe, Point, Probe
 from dromos.ports.recorder import Recorder
-from dromos.ports.store import Row, Store, Tx
+from dromos.ports.store import LIVE_RUN, Row, Store, Tx
 from dromos.ports.wakeup import Wakeup, document_topic
 
 T = TypeVar("T")
@@ -103,7 +103,12 @@ class Lifecycle:
             self.probe.reach(point.at(Moment.WRITTEN))
             return value, change
 
-        value, done = await self.store.write(fn)
+        try:
+            value, done = await self.store.write(fn)
+        except Duplicate as duplicate:
+            if duplicate.constraint != LIVE_RUN:
+                raise
+            raise ConversationBusy("A run is already under way here; wait for it or stop it.") from None
         self.probe.reach(point.at(Moment.COMMITTED))
         for topic, news in sorted(done.topics.items()):
             self.wakeup.notify(topic, news)

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any
 
 from dromos.domain.backend import narrowed
-from dromos.domain.errors import ConversationBusy, Duplicate
 from dromos.domain.reasons import Reason
 from dromos.domain.runs import Run
 from dromos.domain.statuses import TriggerStatus
@@ -72,12 +71,7 @@ def start_run(change: Change, conversation: Conversation, begin: Begin) -> tuple
         deadline_at=_after(change, options.deadline_s),
         queue_deadline_at=_after(change, policy.queue_deadline),
     )
-    try:
-        change.tx.insert_run(run)
-    except Duplicate as duplicate:
-        if duplicate.constraint != "uq_runs_live_conversation":
-            raise
-        raise ConversationBusy("A run is already under way here; wait for it or stop it.") from None
+    change.tx.insert_run(run)
     conversation.set(last_run_id=run.id, updated_at=now)
     if not conversation.row["title"]:
         title = title_of(text_of(begin.content))

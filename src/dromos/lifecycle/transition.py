@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dromos.domain.errors import Refusal
@@ -21,10 +20,10 @@ from dromos.domain.statuses import TRIGGER_STATUS, OwnerKind, RunStatus
 from dromos.domain.text import one_line, text_of
 from dromos.lifecycle import announce, journal, succession, tokens
 from dromos.lifecycle.change import Change, Conversation
-from dromos.lifecycle.history import answer_in_thread, head_checkpoint, last_answer
+from dromos.lifecycle.history import head_checkpoint, last_answer, reads_of_end, step_count
 from dromos.lifecycle.repair import complete_calls, settle
 from dromos.lifecycle.requests import void_all
-from dromos.ports.store import In, ReadTx, Row, Table
+from dromos.ports.store import In, Row, Table
 from dromos.ports.wakeup import WORK, run_topic
 from dromos.wire.shapes import run_json
 
@@ -81,11 +80,7 @@ def _end(
     start_next: bool,
 ) -> Run:
     if before.attempt:
-        change.tx.ahead(
-            partial(answer_in_thread, run=before),
-            partial(_step_count, run=before),
-            partial(head_checkpoint, conversation_id=conversation.id),
-        )
+        change.tx.ahead(*reads_of_end(conversation.id, before.id))
     _keep_attempt(change, before, after)
     after = _naming_the_step(change, _naming_unknown_calls(change, before, after))
     answer = last_answer(change.tx, after) if before.attempt else None
@@ -95,7 +90,8 @@ def _end(
     elif after.status is RunStatus.COMPLETED and answer is not None and answer["tool_calls"]:
         complete_calls(change, conversation, after)
     shown = interrupted or answer
-    after = replace(after, line=after.line or _line(after, shown), steps=_step_count(change.tx, before))
+    steps = step_count(change.tx, before.id) if before.attempt else 0
+    after = replace(after, line=after.line or _line(after, shown), steps=steps)
     if _may_have_requests(before):
         void_all(change, after)
     change.tx.swap_run(before, after)
@@ -182,10 +178,6 @@ def _close_steps(change: Change, run: Run) -> None:
     if lost:
         change.tx.change(Table.RUN_STEPS, {**running, "kind": "tool"}, {"status": "unknown"})
     change.tx.change(Table.RUN_STEPS, running, {"status": "cancelled" if run.stop else "failed"})
-
-
-def _step_count(tx: ReadTx, run: Run) -> int:
-    return tx.count(Table.RUN_STEPS, {"run_id": run.id}) if run.attempt else 0
 
 
 def _line(run: Run, shown: Row | None) -> str | None:

@@ -83,6 +83,8 @@ class Ne:
     value: Any
 
 
+LIVE_RUN = "uq_runs_live_conversation"
+"""The constraint by which a conversation has one live run."""
 NOT_NULL = Ne(None)
 Where = Mapping[str, Any]
 """Column → value (equal; None means IS NULL) or one of the operators above. All must hold."""
@@ -139,8 +141,13 @@ class Tx(ReadTx, Protocol):
         """
         ...
 
-    def lock_run(self, run_id: str, *, within: str | None = None) -> Run | None:
-        """With `within`, the id of its conversation, that is locked first, in the same round trip: `lock` has it."""
+    def lock_run(
+        self, run_id: str, *, within: str | None = None, then: Sequence[Callable[[ReadTx], object]] = ()
+    ) -> Run | None:
+        """With `within`, the id of its conversation, that is locked first, in the same round trip: `lock` has it.
+
+        `then`: reads that follow, looked `ahead` for behind the lock.
+        """
         ...
 
     def claimable(
@@ -169,7 +176,7 @@ class Tx(ReadTx, Protocol):
         ...
 
     def insert_run(self, run: Run) -> None:
-        """Raises `Duplicate("uq_runs_live_conversation")` where the conversation has a live run."""
+        """As `put`: `Duplicate(LIVE_RUN)` where the conversation has a live run."""
         ...
 
     def swap_run(self, before: Run, after: Run) -> None:

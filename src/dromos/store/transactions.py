@@ -151,12 +151,13 @@ class SqlTx:
             self._held[table, values[0]] = dict(found)
         return found
 
-    def lock_run(self, run_id: str, *, within: str | None = None) -> Run | None:
+    def lock_run(
+        self, run_id: str, *, within: str | None = None, then: Sequence[Callable[[ReadTx], object]] = ()
+    ) -> Run | None:
         if within is None or (Table.CONVERSATIONS, within) in self._held:
             return self._one_run(run_id, locked=True)
         statement = self._statements.conversation_and_run()
-        self._execute(statement, [within, run_id])
-        row = self._cursor.fetchone()
+        row = self._first_row(statement, [within, run_id], then)
         if row is None:  # one of them is not there, or they do not belong together
             self.lock(Table.CONVERSATIONS, {"id": within})
             return self._one_run(run_id, locked=True)
@@ -190,7 +191,7 @@ class SqlTx:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def insert_run(self, run: Run) -> None:
-        self._insert(Table.RUNS, RUN_COLUMNS, run_to_values(run))
+        self._put(Table.RUNS, RUN_COLUMNS, [run_to_values(run)])
 
     def swap_run(self, before: Run, after: Run) -> None:
         if before.id != after.id:
@@ -360,12 +361,14 @@ class SqlTx:
         if self._ahead:
             self._ahead = {key: sent for key, sent in self._ahead.items() if key[0] is not table}
 
-    def _rows(self, table: Table, statement: Statement, values: Sequence[Any]) -> list[Any]:
+    def _rows(self, table: Table, statement: Statement, values: Sequence[Any]) -> Sequence[Any]:
         """What a read finds; where it only looks ahead, nothing yet."""
         if self._looks_ahead and self._pipeline is not None:
-            self._ahead[table, statement.sql, repr(values)] = self._send(self._pipeline, statement, values)
+            key = (table, statement.sql, repr(values))
+            if key not in self._ahead:
+                self._ahead[key] = self._send(self._pipeline, statement, values)
             return []
-        if self._ahead and (sent := self._ahead.pop((table, statement.sql, repr(values)), None)) is not None:
+        if self._ahead and (sent := self._ahead.get((table, statement.sql, repr(values)))) is not None:
             if sent.answer is None:
                 self.settle()
             return sent.rows()
@@ -379,7 +382,7 @@ class SqlTx:
         order: Sequence[str],
         limit: int | None,
         columns: Sequence[str],
-    ) -> tuple[Statement, list[Any]]:
+    ) -> tuple[Statement, Sequence[Any]]:
         shape, values = split(table, where)
         limited = limit is not None
         statement = self._statements.select(
@@ -388,6 +391,18 @@ class SqlTx:
         if limited:
             values.append(limit)
         return statement, self._rows(table, statement, values)
+
+    def _first_row(
+        self, statement: Statement, values: Sequence[Any], then: Sequence[Callable[[ReadTx], object]]
+    ) -> Sequence[Any] | None:
+        if self._pipeline is None or not then:
+            self._execute(statement, values)
+            row: Sequence[Any] | None = self._cursor.fetchone()
+            return row
+        sent = self._send(self._pipeline, statement, values)
+        self.ahead(*then)
+        self.settle()
+        return next(iter(sent.rows()), None)
 
     def _one_run(self, run_id: str, *, locked: bool) -> Run | None:
         statement = self._statements.select(Table.RUNS, _BY_ID, columns=RUN_COLUMNS, locked=locked)
@@ -398,12 +413,6 @@ class SqlTx:
     def _runs(self, statement: Statement, values: Sequence[Any]) -> list[Run]:
         self._execute(statement, values)
         return [run_from_values(statement.decode(row)) for row in self._cursor.fetchall()]
-
-    def _insert(self, table: Table, columns: tuple[str, ...], values: list[Any]) -> None:
-        self._forget_reads(table)
-        self._execute(self._statements.insert_new(table, columns), values)
-        if self._cursor.rowcount == 0:
-            raise Duplicate(self._broken_constraint(table, columns, values))
 
     def _broken_constraint(self, table: Table, columns: tuple[str, ...], values: Sequence[Any]) -> str:
         """Which unique constraint refused a row: the primary key where that row is there, else the other one."""

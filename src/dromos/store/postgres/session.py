@@ -1,46 +1,24 @@
 """Statements on one connection by libpq's own calls, as psycopg wraps them: prepared once, then only sent and read.
 
-psycopg's cursors do the same and more, at twice the processor time of a statement; a run needs some forty. Only the
-types of our columns are known here, and only the way that waits with a bound. It must not know what a statement means.
+psycopg's cursors do the same and more, at twice the processor time of a statement; a run needs some forty. What binds
+values knows only the types of our columns, and there is only the way that waits with a bound. It must not know what a
+statement means.
 """
 
 from __future__ import annotations
 
 import itertools
 import select
-import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
-from psycopg import errors, pq
+from psycopg import abc, adapt, errors, pq
 
-Loader = Callable[[bytes], Any]
+Row = tuple[Any, ...]
 
 _FAILED = pq.ExecStatus.FATAL_ERROR
 _DONE = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
-
-
-def _integer(data: bytes) -> int:
-    return int.from_bytes(data, "big", signed=True)
-
-
-def _double(data: bytes) -> float:
-    number: float = struct.unpack("!d", data)[0]
-    return number
-
-
-_LOADERS: dict[int, Loader] = {
-    16: lambda data: data != b"\x00",  # bool
-    17: bytes,  # bytea
-    20: _integer,  # int8
-    21: _integer,  # int2
-    23: _integer,  # int4
-    25: bytes.decode,  # text
-    701: _double,  # float8
-    1043: bytes.decode,  # varchar
-}
-"""By the type's number, which PostgreSQL never changes, for values in binary form."""
 
 
 class Sent:
@@ -58,20 +36,17 @@ class Sent:
         count = None if self.answer is None else self.answer.command_tuples
         return -1 if count is None else count
 
-    def row(self, number: int) -> list[Any] | None:
+    def row(self, number: int) -> Row | None:
         answer = self.answer
         if answer is None or number >= answer.ntuples:
             return None
-        return [
-            None if (data := answer.get_value(number, index)) is None else load(data)
-            for index, load in enumerate(self.statement.read(answer))
-        ]
+        return self.statement.reader(answer).load_row(number, tuple)
 
-    def rows(self) -> list[list[Any]]:
-        rows: list[list[Any]] = []
-        while (row := self.row(len(rows))) is not None:
-            rows.append(row)
-        return rows
+    def rows(self) -> list[Row]:
+        answer = self.answer
+        if answer is None or not answer.ntuples:
+            return []
+        return self.statement.reader(answer).load_rows(0, answer.ntuples, tuple)
 
 
 class Session:
@@ -117,15 +92,14 @@ class Session:
         self.wait()
         self.rowcount = sum(one.changed for one in sent)
 
-    def fetchone(self) -> list[Any] | None:
+    def fetchone(self) -> Row | None:
         row = None if self._current is None else self._current.row(self._next)
         self._next += row is not None
         return row
 
-    def fetchall(self) -> list[list[Any]]:
-        rows = []
-        while (row := self.fetchone()) is not None:
-            rows.append(row)
+    def fetchall(self) -> list[Row]:
+        rows = [] if self._current is None else self._current.rows()[self._next :]
+        self._next += len(rows)
         return rows
 
     # --- several at once, without parameters
@@ -178,7 +152,7 @@ class Session:
 
     def _prepare(self, sql: str) -> _Prepared:
         name = f"{next(self._names)} {sql[:20]}"
-        statement = _Prepared(name.encode(), sql)
+        statement = _Prepared(name.encode(), sql, self._connection)
         self._pgconn.send_prepare(statement.name, _numbered(sql).encode())
         self._prepared[sql] = statement
         self._sent.append(Sent(statement, prepares=True))
@@ -197,16 +171,17 @@ class Session:
 class _Prepared:
     """A statement that the server knows by name, and how to read its columns."""
 
-    __slots__ = ("_loaders", "name", "sql")
+    __slots__ = ("_known", "_transformer", "name", "sql")
 
-    def __init__(self, name: bytes, sql: str) -> None:
+    def __init__(self, name: bytes, sql: str, connection: psycopg.Connection[Any]) -> None:
         self.name, self.sql = name, sql
-        self._loaders: list[Loader] | None = None
+        self._transformer: abc.Transformer = adapt.Transformer(connection)
+        self._known = False  # which loader each column takes
 
-    def read(self, answer: pq.abc.PGresult) -> list[Loader]:
-        if self._loaders is None:
-            self._loaders = [_LOADERS[answer.ftype(index)] for index in range(answer.nfields)]
-        return self._loaders
+    def reader(self, answer: pq.abc.PGresult) -> abc.Transformer:
+        self._transformer.set_pgresult(answer, set_loaders=not self._known)
+        self._known = True
+        return self._transformer
 
 
 def _is_unknown(answer: pq.abc.PGresult) -> bool:

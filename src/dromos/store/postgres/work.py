@@ -23,7 +23,7 @@ from typing import Any
 
 import psycopg
 
-from dromos.domain.errors import LostRace, StoreUnavailable, Unavailable
+from dromos.domain.errors import StoreUnavailable, Unavailable
 from dromos.store.dialect import TryAgain
 from dromos.store.lanes import Job, fail
 from dromos.store.postgres.connections import Link, Patience
@@ -138,7 +138,7 @@ class WriterWork:
                 if sent.answer is None or sent.answer.command_status != b"COMMIT":
                     self._commit_sent = False
                     return False
-        except (psycopg.Error, LostRace):
+        except Exception:
             if self._link.is_lost:
                 raise
             self._commit_sent = False
@@ -345,7 +345,7 @@ class _Begun:
         """The transaction's, by which it can be asked for later. Known before COMMIT is sent."""
         return str(self._told()[1])
 
-    def _told(self) -> list[Any]:
+    def _told(self) -> Sequence[Any]:
         told = self._sent.row(0)
         if told is None:
             raise StoreUnavailable("the transaction did not begin")
