@@ -28,7 +28,12 @@ class Row:
 
 
 async def interleave(sides: dict[str, Side], rounds: int) -> dict[str, float]:
-    """The median figure of each side over `rounds` turns, the order turned round each time; one warm-up each."""
+    """The median figure of each side over `rounds` turns."""
+    return {name: statistics.median(values) for name, values in (await turns(sides, rounds)).items()}
+
+
+async def turns(sides: dict[str, Side], rounds: int) -> dict[str, list[float]]:
+    """Each side's figures, the order turned round each time; one warm-up each."""
     for side in sides.values():
         await side()
     seen: dict[str, list[float]] = {name: [] for name in sides}
@@ -36,7 +41,7 @@ async def interleave(sides: dict[str, Side], rounds: int) -> dict[str, float]:
         names = list(sides)
         for name in names if number % 2 == 0 else reversed(names):
             seen[name].append(await sides[name]())
-    return {name: statistics.median(values) for name, values in seen.items()}
+    return seen
 
 
 class Stopwatch:

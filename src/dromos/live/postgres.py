@@ -20,8 +20,8 @@ log = structlog.get_logger("dromos.live")
 CHANNEL = "dromos"
 RECONNECT_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 BATCH = 200
-TELL_SECONDS = 0.02
-"""At least so long between two notifications, so that what happens at the same time goes out together."""
+TELL_SECONDS = 0.01
+"""What is to be told within so long goes out together."""
 
 
 class PostgresWakeup:
@@ -90,6 +90,7 @@ class PostgresWakeup:
     async def _tell(self, connection: psycopg.AsyncConnection) -> None:
         while True:
             while self._outgoing:
+                await asyncio.sleep(TELL_SECONDS)
                 topics = list(self._outgoing)[:BATCH]
                 for topic in topics:  # one that comes again meanwhile is told again
                     del self._outgoing[topic]
@@ -101,6 +102,5 @@ class PostgresWakeup:
                 except psycopg.Error:
                     self._outgoing.update(dict.fromkeys(topics))
                     raise
-                await asyncio.sleep(TELL_SECONDS)
             self._something.clear()
             await self._something.wait()
