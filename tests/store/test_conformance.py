@@ -5,9 +5,10 @@ from __future__ import annotations
 from dromos.testing.conformance.events import TestEvents
 from dromos.testing.conformance.rows import TestChanges, TestConditions, TestValues
 from dromos.testing.conformance.runs import TestClaims, TestFence, TestOneLiveRun, TestOneRun
-from dromos.testing.conformance.transactions import TestEnd, TestGroups, TestLoad, TestOperations
+from dromos.testing.conformance.transactions import TestAhead, TestEnd, TestGroups, TestLoad, TestOperations
 
 __all__ = [
+    "TestAhead",
     "TestChanges",
     "TestClaims",
     "TestConditions",

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from dromos.domain.errors import NotFound
-from dromos.ports.store import Table, Tx
+from dromos.ports.store import ReadTx, Row, Table, Tx
 from dromos.store.migrations import check_schema
 from dromos.store.postgres.store import PostgresStore
 from dromos.store.sqlite.store import SqliteStore
@@ -59,3 +59,28 @@ async def test_operations_of_one_moment_share_a_commit(backend: DatabaseBackend)
     assert (figures.operations, figures.commits, figures.largest_group) == (21, 2, 20)
     assert figures.waiting == 0
     await store.aclose()
+
+
+async def test_reads_that_are_looked_ahead_for_share_a_round_trip(emptied_postgres_url: str) -> None:
+    store = _with_one_writer(emptied_postgres_url)
+    try:
+        await put(store, Table.USERS, user())
+
+        def look(tx: Tx, *, ahead: bool) -> int:
+            reads = [partial(_named, user_id=f"u{number}") for number in range(5)]
+            if ahead:
+                tx.ahead(*reads)
+            return len([read(tx) for read in reads])
+
+        trips = []
+        for ahead in (False, True):
+            before = store.statistics.figures().round_trips
+            assert await store.write(partial(look, ahead=ahead)) == 5
+            trips.append(store.statistics.figures().round_trips - before)
+        assert trips == [6, 2], "its own five, or one, and the commit"
+    finally:
+        await store.aclose()
+
+
+def _named(tx: ReadTx, user_id: str) -> Row | None:
+    return tx.first(Table.USERS, {"id": user_id})

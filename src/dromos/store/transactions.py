@@ -263,6 +263,8 @@ class SqlTx:
     def append_events(self, user_id: str, events: Sequence[EventDraft]) -> list[int]:
         if not events:
             return []
+        for table in (Table.USERS, Table.EVENTS):
+            self._let_go(table, (), ())
         now, count = self.now(), len(events)
         rows = [
             [user_id, event.type, event.conversation_id, event.run_id, now, event.payload] for event in events

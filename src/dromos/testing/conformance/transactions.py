@@ -6,14 +6,15 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dromos.domain.errors import LeaseLost, NotFound, StoreUnavailable
-from dromos.ports.store import Gt, ReadTx, Table, Tx
+from dromos.domain.errors import Duplicate, LeaseLost, LostRace, NotFound, StoreUnavailable
+from dromos.ports.store import Gt, In, ReadTx, Table, Tx
 from dromos.testing.conformance import Backend
-from dromos.testing.conformance.rows_of import NOON, checkpoint, event, put, run, user
+from dromos.testing.conformance.rows_of import NOON, checkpoint, conversation, event, put, run, user
 
 
 def _users(tx: ReadTx) -> list[str]:
@@ -97,7 +98,127 @@ class TestOperations:
         assert times[0] > NOON
 
 
+class TestAhead:
+    """Reads that were announced find what they would have found."""
+
+    async def test_a_read_that_was_looked_ahead_for_finds_what_is_there(self, backend: Backend) -> None:
+        await put(backend.store, Table.USERS, user("ada"), user("bob"))
+        await backend.store.write(lambda tx: tx.insert_run(run("r1", "c1")))
+
+        def operation(tx: Tx) -> list[Any]:
+            reads: list[Callable[[ReadTx], Any]] = [
+                _users,
+                lambda tx: tx.first(Table.USERS, {"id": "nobody"}),
+                lambda tx: tx.count(Table.USERS, {"id": In(["ada", "zoe"])}),
+                lambda tx: [one.id for one in tx.find_runs({"id": "r1"})],
+            ]
+            tx.ahead(*reads)
+            return [read(tx) for read in reads]
+
+        found = [["ada", "bob"], None, 1, ["r1"]]
+        assert await backend.store.write(operation) == found
+        assert await backend.store.read(lambda tx: operation(tx)) == found  # type: ignore[arg-type]
+
+    async def test_what_the_operation_writes_meanwhile_is_found(self, backend: Backend) -> None:
+        await put(backend.store, Table.USERS, user("ada"))
+        ways: list[Callable[[Tx], Any]] = [
+            lambda tx: tx.put(Table.USERS, user("bob")),
+            lambda tx: tx.upsert(Table.USERS, user("ada", name="Zoe")),
+            lambda tx: tx.set(Table.USERS, {"id": "ada"}, {"name": "Zoe"}),
+            lambda tx: tx.change(Table.USERS, {"id": "ada"}, {"name": "Zoe"}),
+            lambda tx: tx.remove(Table.USERS, {"id": "ada"}),
+            lambda tx: tx.append_events("ada", [event()]),
+        ]
+
+        def rows(tx: ReadTx) -> list[Any]:
+            return tx.find(Table.USERS, {}, order=["id"])
+
+        class TakenBack(Exception):
+            pass
+
+        for way in ways:
+
+            def operation(tx: Tx, way: Callable[[Tx], Any] = way) -> None:
+                before = rows(tx)
+                tx.ahead(rows)
+                way(tx)
+                assert rows(tx) != before
+                raise TakenBack
+
+            with pytest.raises(TakenBack):
+                await backend.store.write(operation)
+
+    async def test_a_read_behind_a_lock_sees_what_the_lock_waited_for(self, backend: Backend) -> None:
+        await put(backend.store, Table.USERS, user("ada"))
+        await put(backend.store, Table.CONVERSATIONS, conversation("c1"))
+        await backend.store.write(lambda tx: tx.insert_run(run("r1", "c1")))
+        there = await backend.elsewhere()
+        gate = _Gate()
+
+        def rename(tx: Tx) -> None:
+            tx.lock(Table.CONVERSATIONS, {"id": "c1"})
+            tx.change(Table.USERS, {"id": "ada"}, {"name": "Zoe"})
+
+        def look(tx: Tx) -> Any:
+            def name(tx: ReadTx) -> Any:
+                return tx.find(Table.USERS, {"id": "ada"}, columns=["name"])[0]["name"]
+
+            locked = tx.lock_run("r1", within="c1", then=[lambda tx: tx.count(Table.USERS, {})])
+            assert locked is not None and locked.id == "r1"
+            return name(tx), tx.count(Table.USERS, {})
+
+        held = asyncio.ensure_future(there.write(gate.around(rename)))
+        await gate.begun()
+        waiting = asyncio.ensure_future(backend.store.write(look))
+        await asyncio.sleep(0)
+        gate.let_go()
+        await held
+        assert await waiting == ("Zoe", 1)
+
+
 class TestGroups:
+    async def test_what_the_database_refuses_late_takes_back_only_its_operation(
+        self, backend: Backend
+    ) -> None:
+        await put(backend.store, Table.USERS, user("there"))
+        stored = run("r1", "c1")
+        await backend.store.write(lambda tx: tx.insert_run(stored))
+        stale = replace(stored, version=stored.version + 5)
+        gate = _Gate()
+
+        def adds(name: str, also: Callable[[Tx], Any] = lambda tx: None) -> Callable[[Tx], str]:
+            def operation(tx: Tx) -> str:
+                also(tx)
+                tx.put(Table.USERS, user(name))
+                return name
+
+            return operation
+
+        operations = [
+            adds("a"),
+            adds("duplicate", lambda tx: tx.put(Table.USERS, user("there"))),
+            adds("b"),
+            adds("stale", lambda tx: tx.swap_run(stale, replace(stale, version=99))),
+            adds("there"),
+            adds("c"),
+        ]
+        held = asyncio.ensure_future(backend.store.write(gate.around()))
+        await gate.begun()
+        waiting = [asyncio.ensure_future(backend.store.write(operation)) for operation in operations]
+        await asyncio.sleep(0)  # all of them are in the queue now
+        gate.let_go()
+        _, *results = await asyncio.gather(held, *waiting, return_exceptions=True)
+        assert [one if isinstance(one, str) else type(one) for one in results] == [
+            "a",
+            Duplicate,
+            "b",
+            LostRace,
+            Duplicate,
+            "c",
+        ]
+        assert await backend.store.read(_users) == ["a", "b", "c", "there"]
+        assert await backend.store.read(lambda tx: tx.load_run("r1")) == stored
+
     async def test_a_refusal_takes_back_only_itself(self, backend: Backend) -> None:
         gate = _Gate()
 
