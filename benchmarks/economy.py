@@ -18,11 +18,11 @@ One message to a graph of one step is five write transactions: the message is ac
 anchor, run, events); the run is claimed and its one input is made (run, attempt, message status, input,
 events); the engine's checkpoints (the input together with the state before the step, then the state after it), each
 behind the check that the run still owns its thread; the end (document, run, attempt, message status, final
-answer, counts, events). The reads here are the benchmark's own look at the run; a conversation that is not new
-also looks for its newest checkpoint. The streams of this process read nothing: what was written comes to them
-with the wake-up that follows the commit. Nothing polls; the sweep every three seconds finds what a lost wake-up
-left behind. With several runs at once, operations of the same moment share a commit. On PostgreSQL, what begins
-a transaction and writes whose answer nobody needs share a round trip with what follows.
+answer, counts, events). A conversation that is not new also looks for its newest checkpoint. The streams of this
+process read nothing: what was written comes to them with the wake-up that follows the commit. Nothing polls; the
+sweep every three seconds finds what a lost wake-up left behind. With several runs at once, operations of the same
+moment share a commit. On PostgreSQL, what begins a transaction, writes whose answer nobody needs, and reads that
+are known to follow share a round trip with what is waited for.
 """
 
 

@@ -40,6 +40,18 @@ async def test_a_wakeup_reaches_the_other_process_and_ones_own(
     await within(5, own.wait())
 
 
+async def test_the_last_words_of_a_process_are_heard(
+    pair: tuple[PostgresWakeup, PostgresWakeup],
+) -> None:
+    here, there = pair
+    other = await heard(there, "work")
+    await within(5, other.wait(), "the wake-up at the start of listening")
+    other.clear()
+    here.notify("work")
+    await here.aclose()
+    await within(5, other.wait())
+
+
 async def test_after_a_cut_connection_listeners_are_woken_to_read_what_they_missed(
     pair: tuple[PostgresWakeup, PostgresWakeup], postgres_url: str
 ) -> None:

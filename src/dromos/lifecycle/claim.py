@@ -63,13 +63,12 @@ def claim(
         inputs = {row["run_id"]: row for row in tx.find(Table.RUN_INPUTS, {"run_id": In(again)})}
         documents = {row["run_id"]: row for row in tx.find(Table.RUN_DOCUMENTS, {"run_id": In(again)})}
         decisions = decided(tx, again)
-    if composers:
-        for run in claimed:
-            if run.id not in inputs:
-                tx.ahead(
-                    partial(unlogged, conversation_id=run.conversation_id),
-                    partial(head_checkpoint, conversation_id=run.conversation_id),
-                )
+    for run in claimed:
+        if composers and run.agent in composers and run.id not in inputs and run.resume_of is None:
+            tx.ahead(
+                partial(unlogged, conversation_id=run.conversation_id),
+                partial(head_checkpoint, conversation_id=run.conversation_id),
+            )
     out = []
     for run in claimed:
         stored, begins = inputs.get(run.id), False

@@ -17,7 +17,7 @@ import structlog
 from dromos.domain import document, patches
 from dromos.domain.errors import Fault
 from dromos.domain.forms import Form, Free, Group, Register, Unfit
-from dromos.domain.pointers import index_of, parts_of, pointer, same
+from dromos.domain.pointers import copied, index_of, parts_of, pointer, same
 from dromos.domain.text import clean_json, clean_text, utf16_length
 from dromos.live.channel import Channel
 from dromos.live.fitting import TextRoom, make_room
@@ -128,7 +128,7 @@ class Pen(Teller):
         if known is None:
             if len(steps) == document.MAX_STEPS:
                 self._edit({"op": "remove", "path": "/steps/0"})
-            steps.append({**fitting})  # as `_edit` would, for what comes with every step of the engine
+            steps.append(copied(fitting))  # as `_edit` would, for what comes with every step of the engine
             self._edited({"op": "add", "path": f"/steps/{len(steps) - 1}", "value": fitting})
         elif not same(known, fitting):
             self._replace(f"/steps/{index}", known, fitting)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -22,6 +23,7 @@ RECONNECT_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 BATCH = 200
 TELL_SECONDS = 0.01
 """What is to be told within so long goes out together."""
+LAST_WORDS_SECONDS = 0.5
 
 
 class PostgresWakeup:
@@ -32,7 +34,7 @@ class PostgresWakeup:
         self._local = MemoryWakeup()
         self._loop = asyncio.get_running_loop()
         self._outgoing: dict[str, None] = {}  # topics to tell others, in order, each once
-        self._something = asyncio.Event()
+        self._something, self._all_told = asyncio.Event(), asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.reconnects = 0
 
@@ -43,6 +45,12 @@ class PostgresWakeup:
         ]
 
     async def aclose(self) -> None:
+        """What is still to be told is told before, if that takes no time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await asyncio.sleep(0)  # what was enqueued from here is there then
+                while self._outgoing or not self._all_told.is_set():
+                    await self._all_told.wait()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -62,6 +70,7 @@ class PostgresWakeup:
 
     def _enqueue(self, topic: str) -> None:
         self._outgoing[topic] = None
+        self._all_told.clear()
         self._something.set()
 
     async def _stay_connected(self, work: Callable[[psycopg.AsyncConnection], Awaitable[None]]) -> None:
@@ -103,4 +112,5 @@ class PostgresWakeup:
                     self._outgoing.update(dict.fromkeys(topics))
                     raise
             self._something.clear()
+            self._all_told.set()
             await self._something.wait()

@@ -125,8 +125,8 @@ class ReadTx(Protocol):
 
     def ahead(self, *reads: Callable[[ReadTx], object]) -> None:
         """These reads follow: where that spares round trips, they are sent now and together, and answered when they are
-        made. Each finds nothing while it only looks ahead; what is read of a table that was written since is read
-        again.
+        made, as often as they are. Each finds nothing while it only looks ahead; what is read of a table that was
+        written since is read again. `find`, `first`, `count` and `find_runs` look ahead.
         """
         ...
 

@@ -28,7 +28,8 @@ _MOST_ROWS_IN_ONE = 4
 
 
 class SqlTx:
-    """One operation's view of the database. `clock` gives its time where the transaction's start told it.
+    """One operation's view of the database. `clock` gives its time where the transaction's start told it, None while
+    that was sent and is not answered.
 
     With `pipeline` (the same as `cursor`) a statement whose answer nobody needs is sent and not waited for; the next
     one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of.
@@ -59,7 +60,7 @@ class SqlTx:
         dialect: SqlDialect,
         statements: Statements,
         *,
-        clock: Callable[[], datetime] | None = None,
+        clock: Callable[[], datetime | None] | None = None,
         pipeline: Pipeline | None = None,
     ) -> None:
         self._cursor = cursor
@@ -84,8 +85,12 @@ class SqlTx:
         if self._now is not None:
             return self._now
         if self._clock is not None:
-            self.settle()
-            self._now = self._clock()
+            told = self._clock()
+            if told is None:
+                self.settle()
+                told = self._clock()
+            assert told is not None
+            self._now = told
         else:
             self._run(f"SELECT {self._dialect.clock}", ())
             self._now = from_text(self._cursor.fetchone()[0])
@@ -159,6 +164,7 @@ class SqlTx:
         statement = self._statements.conversation_and_run()
         row = self._first_row(statement, [within, run_id], then)
         if row is None:  # one of them is not there, or they do not belong together
+            self._ahead.clear()  # nothing was locked when `then` was sent
             self.lock(Table.CONVERSATIONS, {"id": within})
             return self._one_run(run_id, locked=True)
         values = statement.decode(row)
@@ -183,7 +189,9 @@ class SqlTx:
         }
         asked = {name: value for name, value in chosen.items() if value is not None}
         statement = self._statements.claimable(*asked)
-        return self._runs(statement, [*asked.values(), limit])
+        found, now = self._runs(statement, [*asked.values(), limit]), self.now()
+        # By the clock of the statement; the transaction's may be a little behind.
+        return [run for run in found if run.not_before is None or run.not_before <= now]
 
     def orphans(self, limit: int, sessions_until: datetime | None = None) -> list[Run]:
         return self._runs(self._statements.orphans(), [self.now(), sessions_until, limit])
@@ -207,7 +215,8 @@ class SqlTx:
             return
         self._execute(statement, given)
         if self._cursor.rowcount == 0:
-            raise _lost(before)
+            self.spoiled = _lost(before)
+            raise self.spoiled
 
     def put(self, table: Table, row: Row) -> None:
         self._put(table, tuple(row), [list(row.values())])

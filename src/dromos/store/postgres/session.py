@@ -40,13 +40,13 @@ class Sent:
         answer = self.answer
         if answer is None or number >= answer.ntuples:
             return None
-        return self.statement.reader(answer).load_row(number, tuple)
+        return self.statement.read(answer, number, number + 1)[0]
 
     def rows(self) -> list[Row]:
         answer = self.answer
         if answer is None or not answer.ntuples:
             return []
-        return self.statement.reader(answer).load_rows(0, answer.ntuples, tuple)
+        return self.statement.read(answer, 0, answer.ntuples)
 
 
 class Session:
@@ -148,6 +148,7 @@ class Session:
 
     def _end_of_answer(self) -> None:
         if self._pgconn.get_result() is not None:
+            self._connection.close()  # nobody knows any more which answer is whose
             raise psycopg.InternalError("a statement had two answers")
 
     def _prepare(self, sql: str) -> _Prepared:
@@ -178,10 +179,13 @@ class _Prepared:
         self._transformer: abc.Transformer = adapt.Transformer(connection)
         self._known = False  # which loader each column takes
 
-    def reader(self, answer: pq.abc.PGresult) -> abc.Transformer:
+    def read(self, answer: pq.abc.PGresult, first: int, end: int) -> list[Row]:
         self._transformer.set_pgresult(answer, set_loaders=not self._known)
         self._known = True
-        return self._transformer
+        try:
+            return self._transformer.load_rows(first, end, tuple)
+        finally:
+            self._transformer.set_pgresult(None, set_loaders=False)  # or it would keep the answer
 
 
 def _is_unknown(answer: pq.abc.PGresult) -> bool:

@@ -1,11 +1,13 @@
 """What the writer threads and the reader threads do with a group of operations on PostgreSQL.
 
 A group shares one transaction and one commit, each operation in a savepoint. Beginning, savepoints and the clock
-ride together, so that a group costs two round trips more than its operations' own statements and their savepoints.
+ride along with what is asked anyway. At first nobody waits to hear whether the database took an operation before the
+next one runs, nor before COMMIT, which is not done behind a failure. Where it did refuse something, all is taken back,
+and the group is done once more, each operation settled before the next.
 
 *Locks.* An operation locks in the agreed order, but the second of a group already holds what the first locked. So
-every operation but the first waits for a lock only `GIVE_WAY_MS`; then it is undone, what came before it is
-committed, and it goes first in the next transaction, where it holds nothing while it waits. Deadlocks and
+every operation but the first waits for a lock only `GIVE_WAY_MS`. Met with care, it is then undone, what came before
+it is committed, and it goes first in the next transaction, where it holds nothing while it waits. Deadlocks and
 serialisation failures are treated alike.
 
 *Lost connections.* Lost before COMMIT was sent: nothing happened, the group runs again on a new connection. Lost
@@ -121,7 +123,7 @@ class WriterWork:
                 job.error = error
                 refusals += 1
             if tx.spoiled is not None:
-                return self._take_back()
+                return self._take_back(done)
         try:
             if refusals == len(group):
                 session.tell("ROLLBACK")
@@ -142,13 +144,18 @@ class WriterWork:
             if self._link.is_lost:
                 raise
             self._commit_sent = False
-            return self._take_back()
+            return self._take_back(done)
         self._report(group, refusals, sum(tx.statement_count for tx in done), session.round_trips - trips)
         return True
 
-    def _take_back(self) -> bool:
+    def _take_back(self, done: Sequence[SqlTx]) -> bool:
+        """Raises what no repetition cures."""
         self._abandon()
         self._link.session.tell("ROLLBACK")
+        for tx in done:
+            if tx.failure is not None and not isinstance(tx.failure, TryAgain):
+                raise tx.failure
+        self._statistics.retried()
         return False
 
     def _report(self, finished: Sequence[Job], refusals: int, statements: int, trips: int) -> None:
@@ -207,10 +214,11 @@ class WriterWork:
 
     def _commit(self, tx: SqlTx, begun: _Begun) -> None:
         """Together with what the only operation of a group has sent and not waited for; if that fails, nothing is."""
-        if tx.must_settle or not begun.is_known:  # else nobody could find out what became of it
+        # A swap may have found no row; and without the number nobody could find out what became of it.
+        if tx.must_settle or not begun.is_known:
             tx.settle()
-        sent = self._link.session.later("COMMIT")
         self._commit_sent = True
+        sent = self._link.session.later("COMMIT")
         try:
             tx.settle()
         except Exception:
@@ -336,9 +344,9 @@ class _Begun:
     def is_known(self) -> bool:
         return self._sent.answer is not None
 
-    def now(self) -> datetime:
-        """The database's clock, once it is known."""
-        return from_text(self._told()[0])
+    def now(self) -> datetime | None:
+        """The database's clock; None while the answer has not been waited for."""
+        return from_text(self._told()[0]) if self.is_known else None
 
     @property
     def number(self) -> str:

@@ -248,6 +248,17 @@ class TestClaims:
         assert await ids(["poet", "assistant"], 10) == ["r2", "r1", "other"]
         assert await ids([], 10) == []
 
+    async def test_a_run_that_became_due_while_the_operation_ran_waits_for_the_next(
+        self, backend: Backend
+    ) -> None:
+        def operation(tx: Tx) -> list[Run]:
+            tx.insert_run(run("soon", "c1", not_before=tx.now() + timedelta(microseconds=1)))
+            return tx.claimable(None, 10)
+
+        assert await backend.store.write(operation) == [], "by the operation's own time it is not due"
+        found = await backend.store.write(lambda tx: (tx.claimable(None, 10), tx.now()))
+        assert all(one.not_before is not None and one.not_before <= found[1] for one in found[0])
+
     async def test_whether_a_run_waits_is_asked_of_the_same_rows_without_holding_them(
         self, backend: Backend
     ) -> None:
