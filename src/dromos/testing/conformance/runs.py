@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -125,6 +126,26 @@ class TestOneRun:
         with pytest.raises(LostRace):
             await backend.store.write(lambda tx: tx.swap_run(believed, believed))
         assert await backend.store.read(lambda tx: tx.load_run("r1")) == stored
+
+    async def test_a_swap_that_is_the_last_word_of_an_operation_is_not_lost_unnoticed(
+        self, backend: Backend
+    ) -> None:
+        stored = run(status=RUNNING, version=5)
+        await backend.store.write(lambda tx: tx.insert_run(stored))
+        stale = replace(stored, version=4)
+
+        def operation(tx: Tx, number: int = 0) -> None:
+            assert tx.load_run("r1") == stored
+            tx.put(Table.CONVERSATIONS, conversation(f"c{number}"))
+            tx.swap_run(stale, replace(stale, version=99))
+
+        with pytest.raises(LostRace):
+            await backend.store.write(operation)
+        # also where it shares a commit
+        several = (backend.store.write(partial(operation, number=number)) for number in range(5))
+        outcomes = await asyncio.gather(*several, return_exceptions=True)
+        assert [type(one) for one in outcomes] == [LostRace] * 5
+        assert await backend.store.read(lambda tx: tx.count(Table.CONVERSATIONS, {})) == 0
 
     async def test_of_many_swaps_from_one_state_exactly_one_wins(self, backend: Backend) -> None:
         stored = run()
