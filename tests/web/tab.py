@@ -11,7 +11,7 @@ from playwright.async_api import Browser, ConsoleMessage, Locator, Page, Request
 WAIT_MS = 12_000
 _LOST = re.compile(
     r"net::ERR_(CONNECTION_(REFUSED|RESET|CLOSED|ABORTED)|INCOMPLETE_CHUNKED_ENCODING|EMPTY_RESPONSE"
-    r"|SOCKET_NOT_CONNECTED)"
+    r"|CONTENT_LENGTH_MISMATCH|SOCKET_NOT_CONNECTED)"
 )
 _HIDDEN = """(hidden) => {
   Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
@@ -42,6 +43,18 @@ class Cursor(Protocol):
     def fetchall(self) -> list[Any]: ...
 
 
+class Clock(Protocol):
+    """The time of one transaction."""
+
+    def now(self) -> datetime | None:
+        """The database's own; None while the answer that tells it has not been waited for."""
+        ...
+
+    def reckoned(self) -> datetime | None:
+        """A little behind that, known before the answer; None where it was told last too long ago."""
+        ...
+
+
 class Sent(Protocol):
     """A statement that was sent. `answer` is None until its pipeline has waited."""
 
@@ -63,6 +76,14 @@ class Pipeline(Cursor, Protocol):
 
     def wait(self) -> None:
         """Until everything sent is done. Raises the first failure."""
+        ...
+
+    def nudge(self) -> None:
+        """Have the database begin with what was sent so far."""
+        ...
+
+    def hear(self, sent: Any, /) -> None:
+        """Until this one is answered; what was sent later may go on. Raises the first failure."""
         ...
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
@@ -31,6 +31,7 @@ from dromos.store.lanes import Job, fail
 from dromos.store.postgres.connections import Link, Patience
 from dromos.store.postgres.dialect import CLOCK, DIALECT, translate
 from dromos.store.postgres.session import Session
+from dromos.store.seen import SeenRows
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
 from dromos.store.transactions import SqlTx
@@ -40,6 +41,8 @@ GIVE_WAY_MS = 50
 MOST_TRIES = 8
 WRITE_PATIENCE_S = 8.0
 READ_PATIENCE_S = 3.0
+CLOCK_KEPT_S = 1.0
+"""Longer than this the database's clock is not reckoned on from what it told last."""
 
 _CLOCK_AND_NUMBER = f"SELECT {CLOCK}, pg_current_xact_id()::text"
 _CLOCK_ONLY = f"SELECT {CLOCK}"
@@ -61,11 +64,15 @@ class _Outcome(Enum):
 class WriterWork:
     """One connection that writes."""
 
-    def __init__(self, url: str, statements: Statements, statistics: StoreStatistics) -> None:
+    def __init__(
+        self, url: str, statements: Statements, statistics: StoreStatistics, seen: SeenRows
+    ) -> None:
         self._link = Link(url)
         self._statements = statements
         self._statistics = statistics
+        self._seen = seen
         self._patience = Patience(WRITE_PATIENCE_S)
+        self._clock = _Clock()
         self._begun: _Begun | None = None
         self._commit_sent = False
         self._left: Sequence[Job] = ()  # those that the transaction whose COMMIT was sent does not hold
@@ -106,7 +113,8 @@ class WriterWork:
         take one of them, and nothing was done of any."""
         session = self._link.session
         trips, refusals, gives_way = session.round_trips, 0, False
-        self._begun = begun = _Begun(session, _CLOCK_AND_NUMBER, "BEGIN", "SAVEPOINT operation")
+        brackets = ("BEGIN", "SAVEPOINT operation")
+        self._begun = begun = _Begun(session, _CLOCK_AND_NUMBER, *brackets, clock=self._clock)
         self._left = ()
         done: list[SqlTx] = []
         for number, job in enumerate(group):
@@ -114,11 +122,11 @@ class WriterWork:
                 for bracket in _between(group[number - 1], gives_way=gives_way):
                     session.later(bracket)
                 gives_way = gives_way or group[number - 1].error is None
-            tx = SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session)
+            tx = self._operation(session, begun)
             done.append(tx)
             job.value = job.error = None
             try:
-                job.value = job.fn(tx)
+                job.value = tx.perform(job.fn)
             except BaseException as error:
                 job.error = error
                 refusals += 1
@@ -131,9 +139,11 @@ class WriterWork:
                 if group[-1].error is not None:
                     session.later("ROLLBACK TO operation")
                 kept = [tx for tx, job in zip(done, group, strict=True) if job.error is None]
-                if not begun.is_known or any(tx.must_settle for tx in kept):
-                    for tx in kept:
-                        tx.settle()
+                for tx in kept:
+                    tx.confirm()
+                if not begun.is_known:
+                    kept[-1].settle()
+                begun.tell_clock()
                 self._commit_sent = True
                 sent = session.later("COMMIT")
                 session.wait()
@@ -147,6 +157,9 @@ class WriterWork:
             return self._take_back(done)
         self._report(group, refusals, sum(tx.statement_count for tx in done), session.round_trips - trips)
         return True
+
+    def _operation(self, session: Session, begun: _Begun) -> SqlTx:
+        return SqlTx(session, DIALECT, self._statements, clock=begun, pipeline=session, seen=self._seen)
 
     def _take_back(self, done: Sequence[SqlTx]) -> bool:
         """Raises what no repetition cures."""
@@ -169,7 +182,7 @@ class WriterWork:
         session, alone = self._link.session, len(group) == 1
         trips = session.round_trips
         brackets = ("BEGIN",) if alone else ("BEGIN", "SAVEPOINT operation")
-        self._begun = begun = _Begun(session, _CLOCK_AND_NUMBER, *brackets)
+        self._begun = begun = _Begun(session, _CLOCK_AND_NUMBER, *brackets, clock=self._clock)
         self._left, statements, refusals, committed = (), 0, 0, False
         finished: list[Job] = []
         gives_way = False  # outside of any savepoint, so that it stays for the rest of the transaction
@@ -178,10 +191,10 @@ class WriterWork:
                 for bracket in _between(finished[-1], gives_way=gives_way):
                     session.later(bracket)
                 gives_way = gives_way or finished[-1].error is None
-            tx = SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session)
+            tx = self._operation(session, begun)
             job.value = job.error = None
             try:
-                job.value = job.fn(tx)
+                job.value = tx.perform(job.fn)
                 if alone and tx.spoiled is None:
                     self._commit(tx, begun)
                     committed = True
@@ -214,9 +227,10 @@ class WriterWork:
 
     def _commit(self, tx: SqlTx, begun: _Begun) -> None:
         """Together with what the only operation of a group has sent and not waited for; if that fails, nothing is."""
-        # A swap may have found no row; and without the number nobody could find out what became of it.
-        if tx.must_settle or not begun.is_known:
+        tx.confirm()
+        if not begun.is_known:  # without the number nobody could find out what became of it
             tx.settle()
+        begun.tell_clock()
         self._commit_sent = True
         sent = self._link.session.later("COMMIT")
         try:
@@ -310,7 +324,7 @@ class ReaderWork:
         session = self._link.session
         trips = session.round_trips
         begun = _Begun(session, _CLOCK_ONLY, _BEGIN_READ)
-        tx = SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session)
+        tx = SqlTx(session, DIALECT, self._statements, clock=begun, pipeline=session)
         try:
             job.value = job.fn(tx)
         except BaseException as error:
@@ -332,21 +346,45 @@ def _between(before: Job, *, gives_way: bool) -> list[str]:
     return ["RELEASE operation", *give_way, "SAVEPOINT operation"]
 
 
+class _Clock:
+    """The database's clock: what it told last, and what has passed here since."""
+
+    def __init__(self) -> None:
+        self._told: datetime | None = None
+        self._told_at = 0.0
+
+    def hear(self, told: datetime) -> None:
+        self._told, self._told_at = told, time.monotonic()
+
+    def now(self) -> datetime | None:
+        """Behind the database's by no more than an answer takes; None where too long ago it told it last."""
+        passed = time.monotonic() - self._told_at
+        return self._told + timedelta(seconds=passed) if self._told and passed < CLOCK_KEPT_S else None
+
+
 class _Begun:
     """The beginning of a transaction: sent at once, answered with whatever is waited for next."""
 
-    def __init__(self, session: Session, asked: str, *brackets: str) -> None:
+    def __init__(self, session: Session, asked: str, *brackets: str, clock: _Clock | None = None) -> None:
         for bracket in brackets:
             session.later(bracket)
         self._sent = session.later(asked)
+        self._clock = clock
 
     @property
     def is_known(self) -> bool:
         return self._sent.answer is not None
 
     def now(self) -> datetime | None:
-        """The database's clock; None while the answer has not been waited for."""
         return from_text(self._told()[0]) if self.is_known else None
+
+    def reckoned(self) -> datetime | None:
+        return None if self._clock is None else self._clock.now()
+
+    def tell_clock(self) -> None:
+        """For the transactions that follow."""
+        if self._clock is not None:
+            self._clock.hear(from_text(self._told()[0]))
 
     @property
     def number(self) -> str:
