@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from dromos.domain.errors import StoreUnavailable
-from dromos.store.lanes import Job, Lane
+from dromos.store.lanes import Job, Lane, Work
 
 
-class _Calls:
+class _Calls(Work):
     """Work that calls each operation with nothing, and remembers the sizes of its groups."""
 
     def __init__(self) -> None:

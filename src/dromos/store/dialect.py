@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Protocol
 
 from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
@@ -43,18 +42,6 @@ class Cursor(Protocol):
     def fetchall(self) -> list[Any]: ...
 
 
-class Clock(Protocol):
-    """The time of one transaction."""
-
-    def now(self) -> datetime | None:
-        """The database's own; None while the answer that tells it has not been waited for."""
-        ...
-
-    def reckoned(self) -> datetime | None:
-        """A little behind that, known before the answer; None where it was told last too long ago."""
-        ...
-
-
 class Sent(Protocol):
     """A statement that was sent. `answer` is None until its pipeline has waited."""
 
@@ -78,14 +65,6 @@ class Pipeline(Cursor, Protocol):
         """Until everything sent is done. Raises the first failure."""
         ...
 
-    def nudge(self) -> None:
-        """Have the database begin with what was sent so far."""
-        ...
-
-    def hear(self, sent: Any, /) -> None:
-        """Until this one is answered; what was sent later may go on. Raises the first failure."""
-        ...
-
 
 @dataclass(frozen=True)
 class SqlDialect:
@@ -103,6 +82,7 @@ class SqlDialect:
     insert: Callable[[Table], Insert]
     any_of: Callable[[ColumnElement[Any], str], ColumnElement[bool]]
     pack: Callable[[Sequence[Any]], Any]
+    version: Callable[[Table], ColumnElement[str]] | None
     writes_in_cte: bool
     driver_error: type[Exception]
     translate: Callable[[Exception], DromosError | None]

@@ -52,12 +52,19 @@ class Job:
 class Work(Protocol):
     """What one thread of a lane does. Made on that thread, used and closed only there."""
 
+    rests_after: float | None = None
+    """Seconds; None: it need not rest."""
+
     def perform(self, group: Sequence[Job]) -> Sequence[Job]:
         """Set `value` or `error` of every job but those returned, which come first in the next group.
 
         Raises nothing.
         """
         ...
+
+    def rest(self) -> None:
+        """No job came for `rests_after` seconds. Raises nothing."""
+        return
 
     def close(self) -> None: ...
 
@@ -145,7 +152,7 @@ class Lane:
             while going or again:
                 group = list(again)
                 if going:
-                    going = self._fill(group)
+                    going = self._fill(group, work)
                 if group:
                     again = self._perform(work, group)
                     _answer([job for job in group if job not in again] if again else group)
@@ -161,11 +168,11 @@ class Lane:
             fail(group, StoreUnavailable(f"the store failed inside ({error!r}): see the server's log"), error)
             return ()
 
-    def _fill(self, group: list[Job]) -> bool:
+    def _fill(self, group: list[Job], work: Work) -> bool:
         """Add what waits now, blocking until there is something to do; False: end afterwards."""
         while len(group) < self._largest_group:
             try:
-                job = self._queue.get(block=not group)
+                job = self._queue.get_nowait() if group else self._next(work)
             except queue.Empty:
                 break
             if job is None:
@@ -173,6 +180,14 @@ class Lane:
             if job.is_wanted:
                 group.append(job)
         return True
+
+    def _next(self, work: Work) -> Job | None:
+        if work.rests_after is not None:
+            try:
+                return self._queue.get(timeout=work.rests_after)
+            except queue.Empty:
+                work.rest()
+        return self._queue.get()
 
 
 def fail(group: Sequence[Job], told: Unavailable, cause: BaseException) -> None:

@@ -1,14 +1,13 @@
 """Rows of runs and their conversations as they were locked last, so that the next lock need not be waited for.
 
-An operation goes on with what was seen; the row that its lock finds is compared before anything is kept. Where it
-differs the operation is done again and waits. It knows no statement, and need not be right.
+An operation goes on with what was seen, behind a lock that fails where a row has another version by now; then it is
+done again and waits. So what is kept here need not be right. It knows no statement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dromos.domain.runs import Run
 from dromos.ports.store import Row
@@ -22,9 +21,9 @@ Ids = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one lock found: as the database told it, and as what that means."""
+    """What one lock found, and the versions of the rows in the order of their ids."""
 
-    told: Sequence[Any]
+    versions: Sequence[str]
     run: Run
     conversation: Row | None = None
 

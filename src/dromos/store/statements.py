@@ -208,20 +208,34 @@ class Statements:
         fence = [runs.c[name] == binds.of(runs.c[name]) for name in ("id", "status", "version", "epoch")]
         return self._compile(key, sa.update(runs).where(*fence).values(new), binds)
 
-    def conversation_and_run(self) -> Statement:
-        """Both rows, locked in this order. Binds their ids; returns the columns of the conversation, then the run's."""
-        key = ("conversation and run",)
+    def lock_run(self, *, within: bool) -> Statement:
+        """A run's row, locked; with `within` that of its conversation before it. Binds their ids in this order.
+
+        Returns the columns of the conversation, those of the run, then the version of each row where rows have one.
+        """
+        key = ("lock run", within)
         if found := self._cache.get(key):
             return found
         binds = _Binds()
-        returned = [*conversations.c, *(runs.c[name] for name in RUN_COLUMNS)]
-        query = (
-            sa.select(*returned)
-            .join_from(conversations, runs, runs.c.conversation_id == conversations.c.id)
-            .where(conversations.c.id == binds.of(conversations.c.id), runs.c.id == binds.of(runs.c.id))
-            .with_for_update(of=[conversations, runs])
-        )
+        tables = (conversations, runs) if within else (runs,)
+        returned: list[Any] = [*(conversations.c if within else ()), *(runs.c[name] for name in RUN_COLUMNS)]
+        versions = [self._dialect.version(table) for table in tables] if self._dialect.version else []
+        query = _run_rows(tables, binds, [*returned, *versions])
         return self._compile(key, query, binds, returned)
+
+    def guard(self, *, within: bool) -> Statement:
+        """As `lock_run`, binding the versions too; fails with a division by zero where the rows have others."""
+        key = ("guard", within)
+        if found := self._cache.get(key):
+            return found
+        assert self._dialect.version is not None
+        binds = _Binds()
+        tables = (conversations, runs) if within else (runs,)
+        rows = _run_rows(tables, binds, [sa.literal_column("1")])
+        for table in tables:
+            rows = rows.where(self._dialect.version(table) == binds.of(table.c.id))
+        count: ColumnElement[int] = sa.literal_column("1 / count(*)")
+        return self._compile(key, sa.select(count).select_from(rows.subquery("seen")), binds)
 
     def take_numbers(self) -> Statement:
         """Raise a user's event number; binds how many, and the user. Returns the highest one taken."""
@@ -368,6 +382,17 @@ class Statements:
         )
         self._cache[key] = statement
         return statement
+
+
+def _run_rows(tables: Sequence[sa.Table], binds: _Binds, returned: Sequence[Any]) -> sa.Select[Any]:
+    """The run with an id, and before it the conversation with one where that is among the tables; both locked."""
+    query = sa.select(*returned).select_from(runs)
+    if conversations in tables:
+        query = sa.select(*returned).join_from(
+            conversations, runs, runs.c.conversation_id == conversations.c.id
+        )
+    wanted = [table.c.id == binds.of(table.c.id) for table in tables]
+    return query.where(*wanted).with_for_update(of=list(tables))
 
 
 class _Binds:

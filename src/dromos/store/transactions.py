@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from dromos.domain.errors import Duplicate, Invalid, LostRace, NotFound, Unavailable
 from dromos.domain.events import EventDraft
 from dromos.domain.runs import Run
 from dromos.ports.store import ReadTx, Row, Table, Where
-from dromos.store.dialect import Clock, Cursor, Pipeline, Sent, SqlDialect, TryAgain
+from dromos.store.dialect import Cursor, Pipeline, Sent, SqlDialect, TryAgain
 from dromos.store.runs import RUN_COLUMNS, changes, run_from_values, run_to_values
 from dromos.store.seen import Ids, Seen, SeenRows
 from dromos.store.statements import EVENT_COLUMNS, Shape, Statement, Statements, split
 from dromos.store.tables import metadata
 from dromos.store.types import from_text
+
+T = TypeVar("T")
 
 _MOST_EVENTS_IN_ONE = 8
 """More events at once are rare; each number of them is a statement that is kept."""
@@ -30,10 +31,12 @@ _MOST_ROWS_IN_ONE = 4
 
 
 class SqlTx:
-    """One operation's view of the database. `clock` is its transaction's; without one the database is asked.
+    """One operation's view of the database. `clock` gives its time where the transaction's start told it, None while
+    that was sent and is not answered.
 
     With `pipeline` (the same as `cursor`) a statement whose answer nobody needs is sent and not waited for; the next
-    one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of.
+    one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of, and with `seen` the
+    lock of a run that was locked before.
 
     An operation that catches an error of the driver and goes on does not save itself, on either database: what the
     error means stays in `spoiled`, or in `failure` where the whole transaction cannot survive it.
@@ -44,13 +47,14 @@ class SqlTx:
         "_clock",
         "_cursor",
         "_dialect",
+        "_guarded",
         "_held",
         "_looks_ahead",
         "_now",
-        "_open",
         "_pipeline",
         "_seen",
         "_statements",
+        "_swaps",
         "failure",
         "spoiled",
         "statement_count",
@@ -62,7 +66,7 @@ class SqlTx:
         dialect: SqlDialect,
         statements: Statements,
         *,
-        clock: Clock | None = None,
+        clock: Callable[[], datetime | None] | None = None,
         pipeline: Pipeline | None = None,
         seen: SeenRows | None = None,
     ) -> None:
@@ -72,13 +76,14 @@ class SqlTx:
         self._statements = statements
         self._clock = clock
         self._seen = seen
+        self._guarded: list[Ids] = []  # rows that were taken as they were seen
         self._now: datetime | None = None
         self._held: dict[tuple[Table, Any], Row] = {}  # by id: locked here and not written since
         self._ahead: dict[
             tuple[Table, str, str], Sent
         ] = {}  # reads that were sent; until the table is written
         self._looks_ahead = False
-        self._open: list[tuple[Sent, Callable[[Sent], None]]] = []  # whose answers may refuse the operation
+        self._swaps: list[tuple[Sent, Run]] = []  # sent, and not known yet to have found their row
         self.failure: Unavailable | TryAgain | None = None
         self.spoiled: Exception | None = None
         self.statement_count = 0
@@ -89,12 +94,10 @@ class SqlTx:
         if self._now is not None:
             return self._now
         if self._clock is not None:
-            told = self._clock.now()
-            if told is None and self._open:  # somebody took care not to wait
-                told = self._clock.reckoned()
+            told = self._clock()
             if told is None:
                 self.settle()
-                told = self._clock.now()
+                told = self._clock()
             assert told is not None
             self._now = told
         else:
@@ -125,7 +128,9 @@ class SqlTx:
         return int(found[0][0]) if found else 0
 
     def load_run(self, run_id: str) -> Run | None:
-        return self._one_run(run_id, locked=False)
+        statement = self._statements.select(Table.RUNS, _BY_ID, columns=RUN_COLUMNS)
+        found = self._runs(statement, [run_id])
+        return found[0] if found else None
 
     def find_runs(self, where: Where, *, order: Sequence[str] = (), limit: int | None = None) -> list[Run]:
         statement, rows = self._select(Table.RUNS, where, order, limit, RUN_COLUMNS)
@@ -166,19 +171,13 @@ class SqlTx:
         self, run_id: str, *, within: str | None = None, then: Sequence[Callable[[ReadTx], object]] = ()
     ) -> Run | None:
         if within is None or (Table.CONVERSATIONS, within) in self._held:
-            return self._locked_run(run_id)
-        statement = self._statements.conversation_and_run()
-        seen = self._as_seen(statement, (within, run_id), then)
-        if seen is None:
-            row = self._first_row(statement, [within, run_id], then)
-            if row is None:  # one of them is not there, or they do not belong together
-                self._ahead.clear()  # nothing was locked when `then` was sent
-                self.lock(Table.CONVERSATIONS, {"id": within})
-                return self._one_run(run_id, locked=True)
-            values, names = statement.decode(row), statement.names[: -len(RUN_COLUMNS)]
-            conversation = dict(zip(names, values, strict=False))
-            seen = Seen(row, run_from_values(values[len(names) :]), conversation)
-            self._keep((within, run_id), seen)
+            seen = self._locked((run_id,), then)
+            return None if seen is None else seen.run
+        seen = self._locked((within, run_id), then)
+        if seen is None:  # one of them is not there, or they do not belong together
+            self._ahead.clear()  # nothing was locked when `then` was sent
+            self.lock(Table.CONVERSATIONS, {"id": within})
+            return self.lock_run(run_id)
         assert seen.conversation is not None
         self._held[Table.CONVERSATIONS, within] = dict(seen.conversation)
         return seen.run
@@ -222,7 +221,7 @@ class SqlTx:
         statement = self._statements.swap_run(columns or ("version",))
         given = [*(values if columns else [before.version]), *fence]
         if self._pipeline is not None:
-            self._open.append((self._send(self._pipeline, statement, given), partial(_check_swap, before)))
+            self._swaps.append((self._send(self._pipeline, statement, given), before))
             return
         self._execute(statement, given)
         if self._cursor.rowcount == 0:
@@ -307,12 +306,13 @@ class SqlTx:
 
     # --- as a whole
 
-    def perform(self, fn: Callable[[SqlTx], Any]) -> Any:
-        """The value of `fn`. What that raises it raises of rows that are as it took them to be."""
+    def perform(self, fn: Callable[[SqlTx], T]) -> T:
+        """The value of `fn`. What that raises it decided on rows that are as it took them to be."""
         try:
             return fn(self)
         except Exception:
-            self.confirm()
+            if self._guarded:
+                self.settle()
             raise
 
     # --- one place that executes ----------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class SqlTx:
                 self._cursor.executemany(sql, parameters)
             else:
                 self._cursor.execute(sql, parameters)
-            self._look()
+            self._check_swaps()
         except self._dialect.driver_error as error:
             self._told(error)
         except OverflowError as error:
@@ -337,8 +337,10 @@ class SqlTx:
         self.spoiled = meaning or error
         if isinstance(meaning, Unavailable | TryAgain):
             self.failure = meaning
+            for id_ in chain.from_iterable(self._guarded):
+                self._drop(id_)
         else:
-            self._look()  # what was refused came before what failed
+            self._check_swaps()  # one that was lost came before what failed
         if meaning is None:
             raise error
         raise meaning from error
@@ -350,27 +352,21 @@ class SqlTx:
                 self._pipeline.wait()
             except self._dialect.driver_error as error:
                 self._told(error)
-            self._look()
+            self._check_swaps()
 
-    def confirm(self) -> None:
-        """Wait for the answers that may refuse the operation, though the database calls them no failure. To be done
-        before COMMIT is sent; raises what they refuse it with."""
-        if self._open and self._pipeline is not None:
-            try:
-                self._pipeline.hear(self._open[-1][0])
-            except self._dialect.driver_error as error:
-                self._told(error)
-            self._look()
+    @property
+    def must_settle(self) -> bool:
+        """True where a failure may be hidden in what was sent that the database does not call one."""
+        return bool(self._swaps)
 
-    def _look(self) -> None:
-        """At the answers that may refuse the operation, which are there now."""
-        answered, self._open = self._open, []
-        for sent, check in answered:
-            try:
-                check(sent)
-            except Exception as error:
-                self.spoiled = error
-                raise
+    def _check_swaps(self) -> None:
+        """Of what was sent all is answered now. Raises `LostRace`."""
+        if self._swaps:
+            swaps, self._swaps = self._swaps, []
+            for sent, before in swaps:
+                if sent.changed == 0:
+                    self.spoiled = _lost(before)
+                    raise self.spoiled
 
     def _execute(self, statement: Statement, values: Sequence[Any]) -> None:
         self._run(statement.sql, statement.bind(values))
@@ -394,8 +390,15 @@ class SqlTx:
         if shape == _BY_ID:
             self._held.pop((table, wanted[0]), None)
             self._drop(wanted[0])
-        elif self._held:
+            return
+        if self._held:
             self._held = {key: row for key, row in self._held.items() if key[0] is not table}
+        if self._seen is not None and table in (Table.RUNS, Table.CONVERSATIONS):
+            self._seen.clear()
+
+    def _drop(self, id_: str) -> None:
+        if self._seen is not None:
+            self._seen.drop(id_)
 
     def _forget_reads(self, table: Table) -> None:
         if self._ahead:
@@ -444,53 +447,26 @@ class SqlTx:
         self.settle()
         return next(iter(sent.rows()), None)
 
-    def _as_seen(
-        self, statement: Statement, ids: Ids, then: Sequence[Callable[[ReadTx], object]] = ()
-    ) -> Seen | None:
-        """What `statement` is expected to find and lock: it is sent, and `then` behind it."""
-        seen = None if self._seen is None else self._seen.get(ids)
-        if seen is not None and self._pipeline is not None:
-            sent = self._send(self._pipeline, statement, ids)
-            self._open.append((sent, partial(self._compare, ids, seen)))
-            if then:
-                self.ahead(*then)
-            else:
-                self._pipeline.nudge()
-        return seen
-
-    def _compare(self, ids: Ids, seen: Seen, sent: Sent) -> None:
-        if sent.changed < 0:
-            return  # it was not done, behind something that failed
-        if list(sent.rows()) != [seen.told]:
-            for id_ in ids:
-                self._drop(id_)
-            self.failure = TryAgain(f"the rows of {' and '.join(ids)} are not as they were seen last")
-            raise self.failure
-
-    def _keep(self, ids: Ids, seen: Seen) -> None:
-        if self._seen is not None:
-            self._seen.keep(ids, seen)
-
-    def _drop(self, id_: str) -> None:
-        if self._seen is not None:
-            self._seen.drop(id_)
-
-    def _locked_run(self, run_id: str) -> Run | None:
-        statement = self._statements.select(Table.RUNS, _BY_ID, columns=RUN_COLUMNS, locked=True)
-        if (seen := self._as_seen(statement, (run_id,))) is not None:
-            return seen.run
-        row = self._first_row(statement, [run_id], ())
+    def _locked(self, ids: Ids, then: Sequence[Callable[[ReadTx], object]]) -> Seen | None:
+        """The rows with these ids, locked: as they were seen last, where the database can look after that."""
+        within = len(ids) > 1
+        seen = self._seen.get(ids) if self._seen is not None else None
+        if self._pipeline is not None and seen is not None:
+            self._send(self._pipeline, self._statements.guard(within=within), [*ids, *seen.versions])
+            self._guarded.append(ids)
+            self.ahead(*then)
+            return seen
+        statement = self._statements.lock_run(within=within)
+        row = self._first_row(statement, ids, then)
         if row is None:
             return None
-        run = run_from_values(statement.decode(row))
-        self._keep((run_id,), Seen(row, run))
-        return run
-
-    def _one_run(self, run_id: str, *, locked: bool) -> Run | None:
-        statement = self._statements.select(Table.RUNS, _BY_ID, columns=RUN_COLUMNS, locked=locked)
-        self._execute(statement, [run_id])
-        row = self._cursor.fetchone()
-        return None if row is None else run_from_values(statement.decode(row))
+        values, names = statement.decode(row), statement.names[: -len(RUN_COLUMNS)]
+        columns = len(statement.names)
+        run = run_from_values(values[len(names) : columns])
+        seen = Seen(values[columns:], run, dict(zip(names, values, strict=False)) if within else None)
+        if self._seen is not None:
+            self._seen.keep(ids, seen)
+        return seen
 
     def _runs(self, statement: Statement, values: Sequence[Any]) -> list[Run]:
         self._execute(statement, values)
@@ -508,11 +484,6 @@ class SqlTx:
 
 
 _BY_ID = (("id", "eq"),)
-
-
-def _check_swap(before: Run, sent: Sent) -> None:
-    if sent.changed == 0:
-        raise _lost(before)
 
 
 def _lost(before: Run) -> LostRace:

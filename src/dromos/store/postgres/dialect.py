@@ -26,7 +26,13 @@ def _pack(values: Sequence[Any]) -> list[Any]:
     return list(values)
 
 
-_TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
+def _version(table: sa.Table) -> ColumnElement[str]:
+    """The number of the transaction that wrote the row."""
+    return sa.literal_column(f"{table.name}.xmin::text", sa.Text())
+
+
+_NOT_AS_SEEN = errors.DivisionByZero  # of `Statements.guard`
+_TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable, _NOT_AS_SEEN)
 _CURES: dict[type[psycopg.Error], str] = {
     errors.DiskFull: "the database server's disk is full: free some space there",
     errors.OutOfMemory: "the database server is out of memory: see its log",
@@ -76,6 +82,7 @@ DIALECT = SqlDialect(
     insert=postgresql.insert,
     any_of=_any_of,
     pack=_pack,
+    version=_version,
     writes_in_cte=True,
     driver_error=psycopg.Error,
     translate=translate,

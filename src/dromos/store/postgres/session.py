@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import select
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,14 +22,12 @@ _DONE = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 
 class Sent:
-    """A statement that was sent; `answer` is there once the session has waited, or heard it. `nudged`: the server was
-    asked not to keep the answer until somebody waits."""
+    """A statement that was sent; `answer` is there once the session has waited."""
 
-    __slots__ = ("answer", "nudged", "prepares", "statement")
+    __slots__ = ("answer", "prepares", "statement")
 
     def __init__(self, statement: _Prepared, *, prepares: bool = False) -> None:
         self.statement, self.prepares = statement, prepares
-        self.nudged = False
         self.answer: pq.abc.PGresult | None = None
 
     @property
@@ -55,8 +52,7 @@ class Sent:
 class Session:
     """One connection's statements, in libpq's pipeline mode: `later` only sends, `execute` waits for all that was sent.
 
-    What is sent together is one round trip, and what follows a failure in it is not done. Of that, `nudge` has the
-    server begin while more is being sent, and `hear` looks at an answer before the end. It waits no longer than
+    What is sent together is one round trip, and what follows a failure in it is not done. It waits no longer than
     `longest_wait` seconds for an answer; then the connection is closed, as it is where the server is gone.
     """
 
@@ -66,8 +62,7 @@ class Session:
         self._pgconn.enter_pipeline_mode()
         self._prepared: dict[str, _Prepared] = {}
         self._names = itertools.count()
-        self._sent: deque[Sent] = deque()  # and not answered yet, in order
-        self._failed: pq.abc.PGresult | None = None  # the first failure since the last wait
+        self._sent: list[Sent] = []
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
         self._current: Sent | None = None
@@ -118,55 +113,28 @@ class Session:
 
     def wait(self) -> None:
         """Until everything that was sent is answered. Raises the first failure."""
-        if not self._sent and self._failed is None:
+        sent, self._sent = self._sent, []
+        if not sent:
             return
         self.round_trips += 1
-        self._pgconn.pipeline_sync()
-        self._flush()
-        while self._sent:
-            self._take()
+        pgconn = self._pgconn
+        pgconn.pipeline_sync()
+        while pgconn.flush():
+            self._await(select.POLLIN | select.POLLOUT)
+            pgconn.consume_input()
+        failed: pq.abc.PGresult | None = None
+        for one in sent:
+            one.answer = answer = self._answer()
+            if answer.status not in _DONE and (one.prepares or _is_unknown(answer)):
+                self._prepared.pop(
+                    one.statement.sql, None
+                )  # prepared anew, under a new name, when it is needed
+            if answer.status == _FAILED:
+                failed = failed or answer
+            self._end_of_answer()
         self._answer()  # to the mark that ends what was sent
-        failed, self._failed = self._failed, None
         if failed is not None:
             raise errors.error_from_result(failed)
-
-    def nudge(self) -> None:
-        """Have the server begin with what was sent so far, while more is being sent."""
-        self._pgconn.send_flush_request()
-        for sent in reversed(self._sent):
-            if sent.nudged:
-                break
-            sent.nudged = True
-        self._pgconn.flush()  # as far as it goes without waiting
-
-    def hear(self, sent: Sent) -> None:
-        """Until `sent` is answered; what was sent later may go on. Raises as `wait`, after all of it."""
-        if sent.answer is None:
-            if not sent.nudged:
-                self.round_trips += 1
-                self.nudge()
-            self._flush()
-            while sent.answer is None:
-                self._take()
-        if self._failed is not None:
-            self.wait()
-
-    def _flush(self) -> None:
-        while self._pgconn.flush():
-            self._await(select.POLLIN | select.POLLOUT)
-            self._pgconn.consume_input()
-
-    def _take(self) -> None:
-        """The next answer."""
-        one = self._sent[0]
-        one.answer = answer = self._answer()
-        self._sent.popleft()
-        if answer.status not in _DONE and (one.prepares or _is_unknown(answer)):
-            # prepared anew, under a new name, when it is needed
-            self._prepared.pop(one.statement.sql, None)
-        if answer.status == _FAILED:
-            self._failed = self._failed or answer
-        self._end_of_answer()
 
     def _answer(self) -> pq.abc.PGresult:
         pgconn = self._pgconn

@@ -5,6 +5,10 @@ ride along with what is asked anyway. At first nobody waits to hear whether the 
 next one runs, nor before COMMIT, which is not done behind a failure. Where it did refuse something, all is taken back,
 and the group is done once more, each operation settled before the next.
 
+*Ahead.* While operations follow each other closely, COMMIT also begins the next transaction. Its number and its clock
+are known then when an operation comes; one that locks rows as they were seen last (`store.seen`) and reads nothing
+takes a single round trip. Where none comes soon, that transaction is rolled back. It holds no lock and no snapshot.
+
 *Locks.* An operation locks in the agreed order, but the second of a group already holds what the first locked. So
 every operation but the first waits for a lock only `GIVE_WAY_MS`. Met with care, it is then undone, what came before
 it is committed, and it goes first in the next transaction, where it holds nothing while it waits. Deadlocks and
@@ -21,16 +25,17 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 import psycopg
 
 from dromos.domain.errors import StoreUnavailable, Unavailable
 from dromos.store.dialect import TryAgain
-from dromos.store.lanes import Job, fail
+from dromos.store.lanes import Job, Work, fail
 from dromos.store.postgres.connections import Link, Patience
 from dromos.store.postgres.dialect import CLOCK, DIALECT, translate
-from dromos.store.postgres.session import Session
+from dromos.store.postgres.session import Sent, Session
 from dromos.store.seen import SeenRows
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
@@ -41,9 +46,14 @@ GIVE_WAY_MS = 50
 MOST_TRIES = 8
 WRITE_PATIENCE_S = 8.0
 READ_PATIENCE_S = 3.0
-CLOCK_KEPT_S = 1.0
-"""Longer than this the database's clock is not reckoned on from what it told last."""
 
+AHEAD_S = 0.005
+"""Operations follow each other closely where less than this is between them."""
+FRESH_S = 0.1
+"""A transaction that was begun ahead is not used after this."""
+
+_elapsed = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Seconds, also of those in which the machine slept."""
 _CLOCK_AND_NUMBER = f"SELECT {CLOCK}, pg_current_xact_id()::text"
 _CLOCK_ONLY = f"SELECT {CLOCK}"
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -61,23 +71,42 @@ class _Outcome(Enum):
     UNKNOWN = auto()
 
 
-class WriterWork:
+class WriterWork(Work):
     """One connection that writes."""
 
-    def __init__(
-        self, url: str, statements: Statements, statistics: StoreStatistics, seen: SeenRows
-    ) -> None:
+    rests_after = AHEAD_S
+
+    def __init__(self, url: str, statements: Statements, statistics: StoreStatistics, seen: SeenRows) -> None:
         self._link = Link(url)
         self._statements = statements
         self._statistics = statistics
         self._seen = seen
         self._patience = Patience(WRITE_PATIENCE_S)
-        self._clock = _Clock()
+        self._ahead: _Begun | None = None
+        self._ended_at = -AHEAD_S
+        self._hurries = False  # operations follow each other closely
         self._begun: _Begun | None = None
         self._commit_sent = False
         self._left: Sequence[Job] = ()  # those that the transaction whose COMMIT was sent does not hold
 
     def perform(self, group: Sequence[Job]) -> Sequence[Job]:
+        self._hurries = _elapsed() - self._ended_at < AHEAD_S
+        try:
+            return self._perform(group)
+        finally:
+            self._ended_at = _elapsed()
+
+    def rest(self) -> None:
+        if self._ahead is not None:
+            try:
+                self._roll_back()
+            except psycopg.Error:
+                self._drop()
+
+    def close(self) -> None:
+        self._drop()
+
+    def _perform(self, group: Sequence[Job]) -> Sequence[Job]:
         while True:
             self._commit_sent = False
             try:
@@ -95,14 +124,46 @@ class WriterWork:
                 elif not self._may_repeat():
                     self._fail(group, error)
                     return ()
-                self._link.drop()
+                self._drop()
                 self._statistics.retried()
             else:
                 self._patience.over()
                 return self._left
 
-    def close(self) -> None:
+    def _drop(self) -> None:
         self._link.drop()
+        self._ahead = None
+
+    def _begin(self, *brackets: str) -> _Begun:
+        session = self._link.session
+        begun, self._ahead = self._ahead, None
+        if begun is not None and not begun.is_fresh:  # this process was stopped for a while
+            session.later("ROLLBACK")
+            begun = None
+        self._begun = begun = begun or _Begun(session, _CLOCK_AND_NUMBER, "BEGIN")
+        for bracket in brackets:
+            session.later(bracket)
+        return begun
+
+    def _operation(self, begun: _Begun) -> SqlTx:
+        session = self._link.session
+        return SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session, seen=self._seen)
+
+    def _send_commit(self) -> tuple[Sent, _Begun | None]:
+        """COMMIT, and behind it the beginning of what follows."""
+        self._commit_sent = True
+        session = self._link.session
+        sent = session.later("COMMIT")
+        return sent, _Begun(session, _CLOCK_AND_NUMBER, "BEGIN") if self._hurries else None
+
+    def _committed(self, ahead: _Begun | None) -> None:
+        self._ahead = ahead
+        if ahead is not None:
+            ahead.answered()
+
+    def _roll_back(self) -> None:
+        self._ahead = None
+        self._link.session.tell("ROLLBACK")
 
     def _may_repeat(self) -> bool:
         """True where the error was a lost connection, which can come back: the address was right at start."""
@@ -113,8 +174,7 @@ class WriterWork:
         take one of them, and nothing was done of any."""
         session = self._link.session
         trips, refusals, gives_way = session.round_trips, 0, False
-        brackets = ("BEGIN", "SAVEPOINT operation")
-        self._begun = begun = _Begun(session, _CLOCK_AND_NUMBER, *brackets, clock=self._clock)
+        begun = self._begin("SAVEPOINT operation")
         self._left = ()
         done: list[SqlTx] = []
         for number, job in enumerate(group):
@@ -122,7 +182,7 @@ class WriterWork:
                 for bracket in _between(group[number - 1], gives_way=gives_way):
                     session.later(bracket)
                 gives_way = gives_way or group[number - 1].error is None
-            tx = self._operation(session, begun)
+            tx = self._operation(begun)
             done.append(tx)
             job.value = job.error = None
             try:
@@ -134,19 +194,17 @@ class WriterWork:
                 return self._take_back(done)
         try:
             if refusals == len(group):
-                session.tell("ROLLBACK")
+                self._roll_back()
             else:
                 if group[-1].error is not None:
                     session.later("ROLLBACK TO operation")
                 kept = [tx for tx, job in zip(done, group, strict=True) if job.error is None]
-                for tx in kept:
-                    tx.confirm()
-                if not begun.is_known:
-                    kept[-1].settle()
-                begun.tell_clock()
-                self._commit_sent = True
-                sent = session.later("COMMIT")
+                if not begun.is_known or any(tx.must_settle for tx in kept):
+                    for tx in kept:
+                        tx.settle()
+                sent, ahead = self._send_commit()
                 session.wait()
+                self._committed(ahead)
                 if sent.answer is None or sent.answer.command_status != b"COMMIT":
                     self._commit_sent = False
                     return False
@@ -158,13 +216,10 @@ class WriterWork:
         self._report(group, refusals, sum(tx.statement_count for tx in done), session.round_trips - trips)
         return True
 
-    def _operation(self, session: Session, begun: _Begun) -> SqlTx:
-        return SqlTx(session, DIALECT, self._statements, clock=begun, pipeline=session, seen=self._seen)
-
     def _take_back(self, done: Sequence[SqlTx]) -> bool:
         """Raises what no repetition cures."""
         self._abandon()
-        self._link.session.tell("ROLLBACK")
+        self._roll_back()
         for tx in done:
             if tx.failure is not None and not isinstance(tx.failure, TryAgain):
                 raise tx.failure
@@ -181,8 +236,7 @@ class WriterWork:
         """Run and commit operations in order; `_left` are those that have to be done again."""
         session, alone = self._link.session, len(group) == 1
         trips = session.round_trips
-        brackets = ("BEGIN",) if alone else ("BEGIN", "SAVEPOINT operation")
-        self._begun = begun = _Begun(session, _CLOCK_AND_NUMBER, *brackets, clock=self._clock)
+        begun = self._begin(*(() if alone else ("SAVEPOINT operation",)))
         self._left, statements, refusals, committed = (), 0, 0, False
         finished: list[Job] = []
         gives_way = False  # outside of any savepoint, so that it stays for the rest of the transaction
@@ -191,7 +245,7 @@ class WriterWork:
                 for bracket in _between(finished[-1], gives_way=gives_way):
                     session.later(bracket)
                 gives_way = gives_way or finished[-1].error is None
-            tx = self._operation(session, begun)
+            tx = self._operation(begun)
             job.value = job.error = None
             try:
                 job.value = tx.perform(job.fn)
@@ -227,17 +281,16 @@ class WriterWork:
 
     def _commit(self, tx: SqlTx, begun: _Begun) -> None:
         """Together with what the only operation of a group has sent and not waited for; if that fails, nothing is."""
-        tx.confirm()
-        if not begun.is_known:  # without the number nobody could find out what became of it
+        # A swap may have found no row; and without the number nobody could find out what became of it.
+        if tx.must_settle or not begun.is_known:
             tx.settle()
-        begun.tell_clock()
-        self._commit_sent = True
-        sent = self._link.session.later("COMMIT")
+        sent, ahead = self._send_commit()
         try:
             tx.settle()
         except Exception:
             self._commit_sent = self._link.is_lost
             raise
+        self._committed(ahead)
         if sent.answer is None or sent.answer.command_status != b"COMMIT":
             self._commit_sent = False
             raise StoreUnavailable(_NOT_SAID)
@@ -253,7 +306,7 @@ class WriterWork:
     def _end(self, finished: Sequence[Job], alone: bool, refusals: int, *, undo_last: bool) -> None:
         session = self._link.session
         if refusals == len(finished):
-            session.tell("ROLLBACK")
+            self._roll_back()
             return
         undone = undo_last or finished[-1].error is not None
         if not undone and self._link.has_failed_transaction:
@@ -266,7 +319,7 @@ class WriterWork:
         assert self._begun is not None
         number = self._begun.number
         while self._patience.wait():
-            self._link.drop()
+            self._drop()
             try:
                 self._link.open()
                 session = self._link.session
@@ -290,10 +343,10 @@ class WriterWork:
         if not isinstance(told, Unavailable):
             told = StoreUnavailable(f"the database failed ({error}): try again, and see the server's log")
         fail(group, told, error)
-        self._link.drop()
+        self._drop()
 
 
-class ReaderWork:
+class ReaderWork(Work):
     """One connection that reads; each operation sees one snapshot, which ends with it."""
 
     def __init__(self, url: str, statements: Statements, statistics: StoreStatistics) -> None:
@@ -324,7 +377,7 @@ class ReaderWork:
         session = self._link.session
         trips = session.round_trips
         begun = _Begun(session, _CLOCK_ONLY, _BEGIN_READ)
-        tx = SqlTx(session, DIALECT, self._statements, clock=begun, pipeline=session)
+        tx = SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session)
         try:
             job.value = job.fn(tx)
         except BaseException as error:
@@ -346,45 +399,34 @@ def _between(before: Job, *, gives_way: bool) -> list[str]:
     return ["RELEASE operation", *give_way, "SAVEPOINT operation"]
 
 
-class _Clock:
-    """The database's clock: what it told last, and what has passed here since."""
-
-    def __init__(self) -> None:
-        self._told: datetime | None = None
-        self._told_at = 0.0
-
-    def hear(self, told: datetime) -> None:
-        self._told, self._told_at = told, time.monotonic()
-
-    def now(self) -> datetime | None:
-        """Behind the database's by no more than an answer takes; None where too long ago it told it last."""
-        passed = time.monotonic() - self._told_at
-        return self._told + timedelta(seconds=passed) if self._told and passed < CLOCK_KEPT_S else None
-
-
 class _Begun:
     """The beginning of a transaction: sent at once, answered with whatever is waited for next."""
 
-    def __init__(self, session: Session, asked: str, *brackets: str, clock: _Clock | None = None) -> None:
+    def __init__(self, session: Session, asked: str, *brackets: str) -> None:
         for bracket in brackets:
             session.later(bracket)
         self._sent = session.later(asked)
-        self._clock = clock
+        self._answered_at = 0.0
 
     @property
     def is_known(self) -> bool:
         return self._sent.answer is not None
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it was answered a moment ago."""
+        return _elapsed() - self._answered_at < FRESH_S
+
+    def answered(self) -> None:
+        """Now; what passes from now on is added to the clock."""
+        self._answered_at = _elapsed()
+
     def now(self) -> datetime | None:
-        return from_text(self._told()[0]) if self.is_known else None
-
-    def reckoned(self) -> datetime | None:
-        return None if self._clock is None else self._clock.now()
-
-    def tell_clock(self) -> None:
-        """For the transactions that follow."""
-        if self._clock is not None:
-            self._clock.hear(from_text(self._told()[0]))
+        """The database's clock; None while the answer has not been waited for."""
+        if not self.is_known:
+            return None
+        told = from_text(self._told()[0])
+        return told + timedelta(seconds=_elapsed() - self._answered_at) if self._answered_at else told
 
     @property
     def number(self) -> str:

@@ -88,6 +88,7 @@ DIALECT = SqlDialect(
     insert=sqlite.insert,
     any_of=_any_of,
     pack=_pack,
+    version=None,
     writes_in_cte=False,
     driver_error=sqlite3.Error,
     translate=translate,

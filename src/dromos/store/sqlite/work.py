@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dromos.domain.errors import StoreUnavailable, Unavailable
-from dromos.store.lanes import Job, fail
+from dromos.store.lanes import Job, Work, fail
 from dromos.store.sqlite.connections import open_reader, open_writer
 from dromos.store.sqlite.dialect import DIALECT, translate
 from dromos.store.statements import Statements
@@ -44,7 +44,7 @@ class _Connected:
             connection.close()
 
 
-class WriterWork:
+class WriterWork(Work):
     """The only writer of the file."""
 
     def __init__(self, path: Path, statements: Statements, statistics: StoreStatistics) -> None:
@@ -107,7 +107,7 @@ class WriterWork:
         self._connected.drop()
 
 
-class ReaderWork:
+class ReaderWork(Work):
     """One read-only connection; each operation sees one snapshot, which ends with it."""
 
     def __init__(self, path: Path, statements: Statements, statistics: StoreStatistics) -> None:
