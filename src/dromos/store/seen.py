@@ -47,7 +47,7 @@ class SeenRows:
 
     def drop(self, id_: str) -> None:
         """A row with this id is written."""
-        for ids in self._with.pop(id_, ()):
+        for ids in tuple(self._with.pop(id_, ())):  # others may add to it
             self._kept.pop(ids, None)
 
     def clear(self) -> None:

@@ -326,12 +326,12 @@ class SqlTx:
                 self._cursor.execute(sql, parameters)
             self._check_swaps()
         except self._dialect.driver_error as error:
-            self._told(error)
+            self.told(error)
         except OverflowError as error:
             self.spoiled = Invalid("a number does not fit into 64 bits", code="too_large")
             raise self.spoiled from error
 
-    def _told(self, error: Exception) -> NoReturn:
+    def told(self, error: Exception) -> NoReturn:
         """Raises what the driver's error means, and remembers it."""
         meaning = self._dialect.translate(error)
         self.spoiled = meaning or error
@@ -351,7 +351,7 @@ class SqlTx:
             try:
                 self._pipeline.wait()
             except self._dialect.driver_error as error:
-                self._told(error)
+                self.told(error)
             self._check_swaps()
 
     @property
@@ -382,7 +382,7 @@ class SqlTx:
         try:
             return pipeline.later(statement.sql, statement.bind(values))
         except self._dialect.driver_error as error:
-            self._told(error)
+            self.told(error)
 
     def _let_go(self, table: Table, shape: Shape, wanted: Sequence[Any]) -> None:
         """Rows that a write may have touched are read again."""

@@ -36,6 +36,11 @@ class Sent:
         count = None if self.answer is None else self.answer.command_tuples
         return -1 if count is None else count
 
+    @property
+    def has_committed(self) -> bool:
+        """True of a COMMIT that did; one of a transaction that failed only takes it back."""
+        return self.answer is not None and self.answer.command_status == b"COMMIT"
+
     def row(self, number: int) -> Row | None:
         answer = self.answer
         if answer is None or number >= answer.ntuples:

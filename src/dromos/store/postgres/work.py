@@ -35,7 +35,7 @@ from dromos.store.dialect import TryAgain
 from dromos.store.lanes import Job, Work, fail
 from dromos.store.postgres.connections import Link, Patience
 from dromos.store.postgres.dialect import CLOCK, DIALECT, translate
-from dromos.store.postgres.session import Sent, Session
+from dromos.store.postgres.session import Session
 from dromos.store.seen import SeenRows
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
@@ -149,17 +149,27 @@ class WriterWork(Work):
         session = self._link.session
         return SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session, seen=self._seen)
 
-    def _send_commit(self) -> tuple[Sent, _Begun | None]:
-        """COMMIT, and behind it the beginning of what follows."""
-        self._commit_sent = True
+    def _commit_all(self) -> bool:
+        """Send COMMIT, and behind it the beginning of what follows. True: what was sent before is on disk; False: it
+        was taken back. Raises what failed of it."""
         session = self._link.session
+        self._commit_sent = True
         sent = session.later("COMMIT")
-        return sent, _Begun(session, _CLOCK_AND_NUMBER, "BEGIN") if self._hurries else None
-
-    def _committed(self, ahead: _Begun | None) -> None:
+        ahead = _Begun(session, _CLOCK_AND_NUMBER, "BEGIN") if self._hurries else None
+        try:
+            session.wait()
+        except psycopg.Error:
+            if not sent.has_committed:
+                self._commit_sent = self._link.is_lost
+                raise
+            if not self._link.is_lost:  # only what began behind it failed
+                self._roll_back()
+            return True
+        self._commit_sent = sent.has_committed
         self._ahead = ahead
         if ahead is not None:
             ahead.answered()
+        return sent.has_committed
 
     def _roll_back(self) -> None:
         self._ahead = None
@@ -202,16 +212,11 @@ class WriterWork(Work):
                 if not begun.is_known or any(tx.must_settle for tx in kept):
                     for tx in kept:
                         tx.settle()
-                sent, ahead = self._send_commit()
-                session.wait()
-                self._committed(ahead)
-                if sent.answer is None or sent.answer.command_status != b"COMMIT":
-                    self._commit_sent = False
+                if not self._commit_all():
                     return False
         except Exception:
             if self._link.is_lost:
                 raise
-            self._commit_sent = False
             return self._take_back(done)
         self._report(group, refusals, sum(tx.statement_count for tx in done), session.round_trips - trips)
         return True
@@ -284,15 +289,11 @@ class WriterWork(Work):
         # A swap may have found no row; and without the number nobody could find out what became of it.
         if tx.must_settle or not begun.is_known:
             tx.settle()
-        sent, ahead = self._send_commit()
         try:
-            tx.settle()
-        except Exception:
-            self._commit_sent = self._link.is_lost
-            raise
-        self._committed(ahead)
-        if sent.answer is None or sent.answer.command_status != b"COMMIT":
-            self._commit_sent = False
+            committed = self._commit_all()
+        except psycopg.Error as error:
+            tx.told(error)
+        if not committed:
             raise StoreUnavailable(_NOT_SAID)
 
     def _abandon(self) -> None:
