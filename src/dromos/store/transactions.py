@@ -310,10 +310,15 @@ class SqlTx:
         """The value of `fn`. What that raises it decided on rows that are as it took them to be."""
         try:
             return fn(self)
-        except Exception:
+        except BaseException:  # `LeaseLost` is no `Exception`
             if self._guarded:
                 self.settle()
             raise
+
+    def distrust(self) -> None:
+        """What it took as seen is read again by whoever comes next."""
+        for id_ in chain.from_iterable(self._guarded):
+            self._drop(id_)
 
     # --- one place that executes ----------------------------------------------------------------------------------
 
@@ -337,8 +342,7 @@ class SqlTx:
         self.spoiled = meaning or error
         if isinstance(meaning, Unavailable | TryAgain):
             self.failure = meaning
-            for id_ in chain.from_iterable(self._guarded):
-                self._drop(id_)
+            self.distrust()
         else:
             self._check_swaps()  # one that was lost came before what failed
         if meaning is None:

@@ -226,6 +226,7 @@ class WriterWork(Work):
         self._abandon()
         self._roll_back()
         for tx in done:
+            tx.distrust()
             if tx.failure is not None and not isinstance(tx.failure, TryAgain):
                 raise tx.failure
         self._statistics.retried()

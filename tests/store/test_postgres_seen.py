@@ -1,0 +1,319 @@
+"""Runs that are taken as they were seen last, and transactions that are begun ahead: nobody may notice either."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+
+from dromos.domain.errors import LeaseLost
+from dromos.domain.runs import Run
+from dromos.ports.store import Table, Tx
+from dromos.store.migrations import check_schema
+from dromos.store.postgres import work
+from dromos.store.postgres.store import PostgresStore
+from dromos.testing.conformance.rows_of import a_user_with, conversation, put, run, user
+from dromos.testing.waiting import eventually
+from tests.store.severing import SeveringProxy
+
+LONG = 60.0
+
+
+def _opened(url: str) -> PostgresStore:
+    return PostgresStore(url, partial(check_schema, url), writers=1)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations follow each other closely, however slow this machine is."""
+    monkeypatch.setattr(work, "AHEAD_S", LONG)
+    monkeypatch.setattr(work, "FRESH_S", LONG)
+    monkeypatch.setattr(work.WriterWork, "rests_after", LONG)
+
+
+@pytest.fixture
+async def store(emptied_postgres_url: str) -> AsyncIterator[PostgresStore]:
+    made = _opened(emptied_postgres_url)
+    await a_user_with(made, "c1", "c2")
+    for number in (1, 2):
+        await made.write(partial(_insert, run(f"r{number}", f"c{number}")))
+    yield made
+    await made.aclose()
+
+
+def _insert(made: Run, tx: Tx) -> None:
+    tx.insert_run(made)
+
+
+def _lock(number: int, tx: Tx) -> Run:
+    found = tx.lock_run(f"r{number}", within=f"c{number}")
+    assert found is not None
+    return found
+
+
+def _elsewhere(store: PostgresStore, sql: str) -> list[Any]:
+    """What another program does, or sees."""
+    with psycopg.connect(store.url, autocommit=True) as other:
+        cursor = other.execute(sql)  # type: ignore[call-overload]
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def _idle(store: PostgresStore) -> list[Any]:
+    return _elsewhere(
+        store,
+        "SELECT pid FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' "
+        "AND datname = current_database()",
+    )
+
+
+class TestAsSeen:
+    @pytest.mark.parametrize("within", ["c1", None])
+    async def test_a_run_that_was_locked_before_is_not_waited_for(
+        self, hurried: None, store: PostgresStore, within: str | None
+    ) -> None:
+        def note(name: str, tx: Tx) -> Run | None:
+            found = tx.lock_run("r1", within=within)
+            tx.put(Table.USERS, user(name))
+            return found
+
+        first = await store.write(partial(note, "bob"))
+        before = store.statistics.figures()
+        assert await store.write(partial(note, "cyd")) == first
+        after = store.statistics.figures()
+        assert after.round_trips - before.round_trips == 1
+        assert after.retries == before.retries
+        assert await store.read(lambda tx: tx.count(Table.USERS, {})) == 3
+
+    @pytest.mark.parametrize(
+        "change", ["UPDATE runs SET model = 'other'", "UPDATE conversations SET title = 'other'"]
+    )
+    async def test_what_another_program_changed_is_seen(
+        self, hurried: None, store: PostgresStore, change: str
+    ) -> None:
+        def look(tx: Tx) -> tuple[Any, Any]:
+            found = _lock(1, tx)
+            row = tx.lock(Table.CONVERSATIONS, {"id": "c1"})
+            assert row is not None
+            return found.model, row["title"]
+
+        before = await store.write(look)
+        _elsewhere(store, change)
+        after = await store.write(look)
+        assert after != before and "other" in after
+        assert store.statistics.figures().retries == 1
+        assert await store.write(look) == after
+        assert store.statistics.figures().retries == 1
+
+    async def test_what_a_lock_waits_for_is_seen(self, hurried: None, store: PostgresStore) -> None:
+        took: list[str | None] = []
+
+        def look(tx: Tx) -> None:
+            took.append(_lock(1, tx).model)
+            tx.put(Table.USERS, user("bob"))
+
+        await store.write(partial(_lock, 1))
+        with psycopg.connect(store.url) as other:
+            other.execute("UPDATE runs SET model = 'other' WHERE id = 'r1'")
+            looking = asyncio.ensure_future(store.write(look))
+            blocked = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            await eventually(lambda: _elsewhere(store, blocked), what="the lock is waited for")
+            other.commit()
+        await looking
+        assert took == [run().model, "other"]
+
+    async def test_an_error_that_was_decided_on_what_is_no_more_is_not_told(
+        self, hurried: None, store: PostgresStore
+    ) -> None:
+        def only_the_fourth(tx: Tx) -> int:
+            found = _lock(1, tx)
+            if found.epoch != 4:
+                raise LeaseLost(f"epoch {found.epoch}")
+            return found.epoch
+
+        with pytest.raises(LeaseLost):
+            await store.write(only_the_fourth)
+        with pytest.raises(LeaseLost):
+            await store.write(only_the_fourth)
+        _elsewhere(store, "UPDATE runs SET epoch = 4 WHERE id = 'r1'")
+        assert await store.write(only_the_fourth) == 4
+
+    async def test_a_run_that_is_gone_is_not_found(self, hurried: None, store: PostgresStore) -> None:
+        await store.write(partial(_lock, 1))
+        _elsewhere(store, "DELETE FROM runs WHERE id = 'r1'")
+        assert await store.write(lambda tx: tx.lock_run("r1", within="c1")) is None
+        assert await store.write(lambda tx: tx.lock_run("r1")) is None
+
+    @pytest.mark.parametrize("change", ["swap", "set", "upsert", "change", "by another column"])
+    async def test_own_writes_are_no_reason_to_do_anything_twice(
+        self, hurried: None, store: PostgresStore, change: str
+    ) -> None:
+        def write(tx: Tx) -> None:
+            found = _lock(1, tx)
+            match change:
+                case "swap":
+                    tx.swap_run(found, replace(found, model="mine"))
+                case "set":
+                    tx.set(Table.RUNS, {"id": "r1"}, {"model": "mine"})
+                case "upsert":
+                    tx.upsert(Table.CONVERSATIONS, conversation("c1", title="mine"))
+                    tx.change(Table.RUNS, {"id": "r1"}, {"model": "mine"})
+                case "change":
+                    tx.change(Table.RUNS, {"id": "r1"}, {"model": "mine"})
+                case _:
+                    tx.change(Table.RUNS, {"conversation_id": "c1"}, {"model": "mine"})
+
+        for _ in range(3):
+            await store.write(write)
+            assert (await store.write(partial(_lock, 1))).model == "mine"
+            assert (await store.write(lambda tx: tx.lock_run("r1"))).model == "mine"  # type: ignore[union-attr]
+        assert store.statistics.figures().retries == 0
+
+    async def test_a_group_in_which_one_is_no_longer_as_it_was_is_done_right(
+        self, hurried: None, store: PostgresStore
+    ) -> None:
+        began, go_on = threading.Event(), threading.Event()
+        took: dict[int, list[str | None]] = {1: [], 2: []}
+
+        def hold(tx: Tx) -> None:
+            began.set()
+            assert go_on.wait(10)
+
+        def note(number: int, tx: Tx) -> None:
+            took[number].append(_lock(number, tx).model)
+            tx.put(Table.USERS, user(f"of {number}"))
+
+        for number in (1, 2):
+            await store.write(partial(_lock, number))
+        held = asyncio.ensure_future(store.write(hold))
+        assert await asyncio.to_thread(began.wait, 10)
+        _elsewhere(store, "UPDATE runs SET model = 'other' WHERE id = 'r2'")
+        waiting = [asyncio.ensure_future(store.write(partial(note, number))) for number in (1, 2)]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(held, *waiting)
+        assert took[2][-1] == "other" and took[1][-1] == run().model
+        assert store.statistics.figures().largest_group == 2
+        assert await store.read(lambda tx: tx.count(Table.USERS, {})) == 3
+
+    async def test_more_runs_than_are_kept_are_all_found(
+        self, hurried: None, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("dromos.store.seen.MOST", 1)
+        for _ in range(3):
+            for number in (1, 2):
+                assert (await store.write(partial(_lock, number))).id == f"r{number}"
+
+
+class TestAhead:
+    async def test_a_transaction_that_was_begun_ahead_locks_nothing(
+        self, hurried: None, store: PostgresStore
+    ) -> None:
+        await store.write(partial(_lock, 1))
+        assert len(_idle(store)) == 1
+        held = _elsewhere(
+            store,
+            "SELECT locktype FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE state LIKE 'idle in%'",
+        )
+        assert {kind for (kind,) in held} <= {"virtualxid", "transactionid"}
+        assert _elsewhere(store, "SELECT id FROM runs FOR UPDATE NOWAIT") == [("r1",), ("r2",)]
+
+    async def test_it_is_given_up_where_nothing_comes(self, store: PostgresStore) -> None:
+        for _ in range(20):
+            await store.write(partial(_lock, 1))
+        await eventually(lambda: not _idle(store), what="no transaction is idle")
+        assert (await store.write(partial(_lock, 1))).id == "r1"
+
+    async def test_it_is_not_used_after_a_while(
+        self, hurried: None, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await store.write(partial(_lock, 1))
+        monkeypatch.setattr(work, "FRESH_S", 0.0)
+        for turn in range(3):
+            real = _elsewhere(store, "SELECT clock_timestamp()")[0][0]
+            assert await store.write(lambda tx: tx.now()) > real
+            await put(store, Table.USERS, user(f"u{turn}"))
+        assert await store.read(lambda tx: tx.count(Table.USERS, {})) == 4
+
+    async def test_its_clock_goes_on(self, hurried: None, store: PostgresStore) -> None:
+        for _ in range(3):
+            real = _elsewhere(store, "SELECT clock_timestamp()")[0][0]
+            told = await store.write(lambda tx: (tx.lock_run("r1"), tx.now())[1])
+            late = _elsewhere(store, "SELECT clock_timestamp()")[0][0]
+            # behind by no more than its answer took to come
+            assert (real - told).total_seconds() < 0.1 and told < late
+
+    async def test_it_may_be_lost(self, hurried: None, store: PostgresStore) -> None:
+        for turn in range(3):
+            await put(store, Table.USERS, user(f"u{turn}"))
+            assert _elsewhere(store, f"SELECT pg_terminate_backend({_idle(store)[0][0]}, 10000)")
+        assert await store.write(lambda tx: tx.count(Table.USERS, {})) == 4
+
+    @pytest.mark.parametrize("group", [1, 2])
+    async def test_where_it_cannot_begin_the_commit_before_it_counts(
+        self, hurried: None, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, group: int
+    ) -> None:
+        calls = 0
+        right = work._CLOCK_AND_NUMBER
+
+        def note(name: str, tx: Tx) -> None:
+            nonlocal calls
+            calls += 1
+            tx.put(Table.USERS, user(name))
+            monkeypatch.setattr(work, "_CLOCK_AND_NUMBER", "SELECT 1 / (random() * 0)::int, ''")
+
+        await store.write(partial(_lock, 1))
+        await _together(store, [partial(note, f"u{number}") for number in range(group)])
+        assert calls == group
+        monkeypatch.setattr(work, "_CLOCK_AND_NUMBER", right)
+        await put(store, Table.USERS, user("last"))
+        assert await store.read(lambda tx: tx.count(Table.USERS, {})) == group + 2
+
+    @pytest.mark.parametrize("lost", ["lose_commit", "lose_answer_to_commit"])
+    async def test_what_became_of_a_commit_is_found_out_behind_it_too(
+        self, hurried: None, emptied_postgres_url: str, lost: str
+    ) -> None:
+        with SeveringProxy(emptied_postgres_url) as proxy:
+            store = _opened(proxy.url)
+            await a_user_with(store, "c1")
+            await store.write(partial(_insert, run()))
+
+            def count(tx: Tx) -> int:
+                _lock(1, tx)
+                row = tx.lock(Table.USERS, {"id": "ada"})
+                assert row is not None
+                tx.set(Table.USERS, {"id": "ada"}, {"first_seq": row["first_seq"] + 1})
+                return int(row["first_seq"])
+
+            start = await store.write(count)
+            for turn in range(3):
+                getattr(proxy, lost)()
+                assert await store.write(count) == start + 2 * turn + 1
+                assert await store.write(count) == start + 2 * turn + 2
+            assert proxy.lost == 3
+            await store.aclose()
+
+
+async def _together(store: PostgresStore, operations: list[Callable[[Tx], None]]) -> None:
+    """All of them in one group, where they are several."""
+    if len(operations) == 1:
+        await store.write(operations[0])
+        return
+    began, go_on = threading.Event(), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        began.set()
+        assert go_on.wait(10)
+
+    held = asyncio.ensure_future(store.write(hold))
+    assert await asyncio.to_thread(began.wait, 10)
+    waiting = [asyncio.ensure_future(store.write(operation)) for operation in operations]
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(held, *waiting)
+    assert store.statistics.figures().largest_group == len(operations)
