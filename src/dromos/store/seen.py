@@ -1,55 +1,55 @@
-"""Rows of runs and their conversations as they were locked last, so that the next lock need not be waited for.
+"""Rows of runs and conversations as committed transactions locked them last, so that a lock need not be waited for.
 
 An operation goes on with what was seen, behind a lock that fails where a row has another version by now; then it is
-done again and waits. So what is kept here need not be right. It knows no statement.
+done again and waits. Only what was committed may be told here, and never what the same transaction wrote: two contents
+of one row could have one version. It knows no statement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from dromos.domain.runs import Run
-from dromos.ports.store import Row
+from dromos.ports.store import Table
 
-MOST = 256
-"""Entries; with one more, all are forgotten."""
+KEPT_S = 1.0
+"""Older than this nothing is taken: by then it is likely that somebody else wrote the row."""
+MOST = 512
+"""Rows; with one more, all are forgotten."""
 
-Ids = tuple[str, ...]
-"""A run's, or its conversation's and then the run's."""
+Key = tuple[Table, str]
+"""A table and the id of a row in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one lock found, and the versions of the rows in the order of their ids."""
+    """A row as the database told it, and its version."""
 
-    versions: Sequence[str]
-    run: Run
-    conversation: Row | None = None
+    told: Sequence[Any]
+    version: str
+    at: float = field(default_factory=time.monotonic)
 
 
 class SeenRows:
     """Threads may share it."""
 
     def __init__(self) -> None:
-        self._kept: dict[Ids, Seen] = {}
-        self._with: dict[str, set[Ids]] = {}
+        self._rows: dict[Key, Seen] = {}
 
-    def get(self, ids: Ids) -> Seen | None:
-        return self._kept.get(ids)
+    def get(self, key: Key) -> Seen | None:
+        seen = self._rows.get(key)
+        return seen if seen is not None and time.monotonic() - seen.at < KEPT_S else None
 
-    def keep(self, ids: Ids, seen: Seen) -> None:
-        if len(self._kept) >= MOST:
-            self.clear()
-        self._kept[ids] = seen
-        for id_ in ids:
-            self._with.setdefault(id_, set()).add(ids)
+    def keep(self, found: Mapping[Key, Seen]) -> None:
+        if len(self._rows) + len(found) > MOST:
+            self._rows.clear()
+        self._rows.update(found)
 
-    def drop(self, id_: str) -> None:
-        """A row with this id is written."""
-        for ids in tuple(self._with.pop(id_, ())):  # others may add to it
-            self._kept.pop(ids, None)
+    def drop(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._rows.pop(key, None)
 
     def clear(self) -> None:
-        self._kept.clear()
-        self._with.clear()
+        self._rows.clear()

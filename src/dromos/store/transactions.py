@@ -17,7 +17,7 @@ from dromos.domain.runs import Run
 from dromos.ports.store import ReadTx, Row, Table, Where
 from dromos.store.dialect import Cursor, Pipeline, Sent, SqlDialect, TryAgain
 from dromos.store.runs import RUN_COLUMNS, changes, run_from_values, run_to_values
-from dromos.store.seen import Ids, Seen, SeenRows
+from dromos.store.seen import Key, Seen, SeenRows
 from dromos.store.statements import EVENT_COLUMNS, Shape, Statement, Statements, split
 from dromos.store.tables import metadata
 from dromos.store.types import from_text
@@ -35,8 +35,8 @@ class SqlTx:
     that was sent and is not answered.
 
     With `pipeline` (the same as `cursor`) a statement whose answer nobody needs is sent and not waited for; the next
-    one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of, and with `seen` the
-    lock of a run that was locked before.
+    one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of. With `seen`, what is
+    locked is noted there once it is `committed`, and where the operation `trusts` it a lock is not waited for either.
 
     An operation that catches an error of the driver and goes on does not save itself, on either database: what the
     error means stays in `spoiled`, or in `failure` where the whole transaction cannot survive it.
@@ -47,6 +47,7 @@ class SqlTx:
         "_clock",
         "_cursor",
         "_dialect",
+        "_found",
         "_guarded",
         "_held",
         "_looks_ahead",
@@ -55,6 +56,8 @@ class SqlTx:
         "_seen",
         "_statements",
         "_swaps",
+        "_trusts",
+        "_written",
         "failure",
         "spoiled",
         "statement_count",
@@ -69,6 +72,7 @@ class SqlTx:
         clock: Callable[[], datetime | None] | None = None,
         pipeline: Pipeline | None = None,
         seen: SeenRows | None = None,
+        trusts: bool = False,
     ) -> None:
         self._cursor = cursor
         self._pipeline = pipeline
@@ -76,7 +80,10 @@ class SqlTx:
         self._statements = statements
         self._clock = clock
         self._seen = seen
-        self._guarded: list[Ids] = []  # rows that were taken as they were seen
+        self._trusts = trusts
+        self._guarded: list[Key] = []  # rows that were taken as they were seen
+        self._found: dict[Key, Seen] = {}  # locked here and not written since
+        self._written: set[Key] = set()
         self._now: datetime | None = None
         self._held: dict[tuple[Table, Any], Row] = {}  # by id: locked here and not written since
         self._ahead: dict[
@@ -170,17 +177,21 @@ class SqlTx:
     def lock_run(
         self, run_id: str, *, within: str | None = None, then: Sequence[Callable[[ReadTx], object]] = ()
     ) -> Run | None:
-        if within is None or (Table.CONVERSATIONS, within) in self._held:
-            seen = self._locked((run_id,), then)
-            return None if seen is None else seen.run
-        seen = self._locked((within, run_id), then)
-        if seen is None:  # one of them is not there, or they do not belong together
+        keys: list[Key] = [(Table.RUNS, run_id)]
+        if within is not None and (Table.CONVERSATIONS, within) not in self._held:
+            keys.insert(0, (Table.CONVERSATIONS, within))
+        statement = self._statements.lock_run(within=len(keys) > 1)
+        told = self._as_seen(keys, then) or self._locked(keys, statement, then)
+        if told is None and len(keys) > 1:  # one of them is not there, or they do not belong together
             self._ahead.clear()  # nothing was locked when `then` was sent
             self.lock(Table.CONVERSATIONS, {"id": within})
             return self.lock_run(run_id)
-        assert seen.conversation is not None
-        self._held[Table.CONVERSATIONS, within] = dict(seen.conversation)
-        return seen.run
+        if told is None:
+            return None
+        values, names = statement.decode(told), statement.names[: -len(RUN_COLUMNS)]
+        if names:
+            self._held[keys[0]] = dict(zip(names, values, strict=False))
+        return run_from_values(values[len(names) :])
 
     def claimable(
         self,
@@ -269,7 +280,7 @@ class SqlTx:
         if shape == _BY_ID and (held := self._held.get((table, wanted[0]))):
             held.update(values)
             self._forget_reads(table)
-            self._drop(wanted[0])
+            self._writes((table, wanted[0]))
         else:
             self._let_go(table, shape, wanted)
         self._later(self._statements.update(table, tuple(values), shape), [*values.values(), *wanted])
@@ -315,10 +326,16 @@ class SqlTx:
                 self.settle()
             raise
 
+    def committed(self) -> None:
+        """What it locked may be taken as it was by operations that follow, but for what it wrote."""
+        if self._seen is not None:
+            self._seen.keep(self._found)
+            self._seen.drop(self._written)
+
     def distrust(self) -> None:
-        """What it took as seen is read again by whoever comes next."""
-        for id_ in chain.from_iterable(self._guarded):
-            self._drop(id_)
+        """What it took as seen may not be so."""
+        if self._seen is not None:
+            self._seen.drop(self._guarded)
 
     # --- one place that executes ----------------------------------------------------------------------------------
 
@@ -393,16 +410,21 @@ class SqlTx:
         self._forget_reads(table)
         if shape == _BY_ID:
             self._held.pop((table, wanted[0]), None)
-            self._drop(wanted[0])
+            self._writes((table, wanted[0]))
             return
         if self._held:
             self._held = {key: row for key, row in self._held.items() if key[0] is not table}
-        if self._seen is not None and table in (Table.RUNS, Table.CONVERSATIONS):
+        if self._seen is not None and table in _SEEN:
+            self._written.update(self._found)
+            self._found.clear()
             self._seen.clear()
 
-    def _drop(self, id_: str) -> None:
-        if self._seen is not None:
-            self._seen.drop(id_)
+    def _writes(self, key: Key) -> None:
+        """A row is written: what was seen of it is no more."""
+        if self._seen is not None and key[0] in _SEEN:
+            self._written.add(key)
+            self._found.pop(key, None)
+            self._seen.drop([key])
 
     def _forget_reads(self, table: Table) -> None:
         if self._ahead:
@@ -451,26 +473,35 @@ class SqlTx:
         self.settle()
         return next(iter(sent.rows()), None)
 
-    def _locked(self, ids: Ids, then: Sequence[Callable[[ReadTx], object]]) -> Seen | None:
-        """The rows with these ids, locked: as they were seen last, where the database can look after that."""
-        within = len(ids) > 1
-        seen = self._seen.get(ids) if self._seen is not None else None
-        if self._pipeline is not None and seen is not None:
-            self._send(self._pipeline, self._statements.guard(within=within), [*ids, *seen.versions])
-            self._guarded.append(ids)
-            self.ahead(*then)
-            return seen
-        statement = self._statements.lock_run(within=within)
-        row = self._first_row(statement, ids, then)
-        if row is None:
+    def _as_seen(
+        self, keys: Sequence[Key], then: Sequence[Callable[[ReadTx], object]]
+    ) -> Sequence[Any] | None:
+        """What the rows hold by what was seen last; that it is so is found out behind."""
+        if self._pipeline is None or self._seen is None or not self._trusts:
             return None
-        values, names = statement.decode(row), statement.names[: -len(RUN_COLUMNS)]
-        columns = len(statement.names)
-        run = run_from_values(values[len(names) : columns])
-        seen = Seen(values[columns:], run, dict(zip(names, values, strict=False)) if within else None)
-        if self._seen is not None:
-            self._seen.keep(ids, seen)
-        return seen
+        found = [seen for key in keys if (seen := self._seen.get(key)) is not None]
+        if len(found) < len(keys):
+            return None
+        values = [*(id_ for _, id_ in keys), *(seen.version for seen in found)]
+        self._send(self._pipeline, self._statements.guard(within=len(keys) > 1), values)
+        self._guarded.extend(keys)
+        self.ahead(*then)
+        return list(chain.from_iterable(seen.told for seen in found))
+
+    def _locked(
+        self, keys: Sequence[Key], statement: Statement, then: Sequence[Callable[[ReadTx], object]]
+    ) -> Sequence[Any] | None:
+        """What the rows hold, which are locked now."""
+        row = self._first_row(statement, [id_ for _, id_ in keys], then)
+        if row is None or self._seen is None:
+            return row
+        told, versions = row[: len(statement.names)], row[len(statement.names) :]
+        between = len(told) - len(RUN_COLUMNS)
+        parts = (told[:between], told[between:]) if between else (told,)
+        for key, part, version in zip(keys, parts, versions, strict=True):
+            if key not in self._written:
+                self._found[key] = Seen(part, version)
+        return told
 
     def _runs(self, statement: Statement, values: Sequence[Any]) -> list[Run]:
         self._execute(statement, values)
@@ -488,6 +519,7 @@ class SqlTx:
 
 
 _BY_ID = (("id", "eq"),)
+_SEEN = (Table.RUNS, Table.CONVERSATIONS)
 
 
 def _lost(before: Run) -> LostRace:

@@ -58,6 +58,9 @@ _CURES = (
 )
 
 
+_LIFE = "SELECT stats_reset::text FROM pg_stat_bgwriter"  # recovery from a crash begins the statistics anew
+
+
 def parameters(url: str, **more: Any) -> dict[str, Any]:
     """libpq's parameters for a URL, our defaults where it says nothing."""
     try:
@@ -117,6 +120,8 @@ class Link:
         )
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self.session: Session
+        self.life: str | None = None
+        """Which life of which server it is connected to: another one behind a crash or a failover."""
 
     def open(self) -> None:
         """Connect, unless connected. Raises `StoreUnavailable`."""
@@ -126,6 +131,8 @@ class Link:
         session = Session(connection, self._longest_wait)
         try:
             session.tell(*self._settings)
+            session.execute(_LIFE)
+            (self.life,) = session.fetchone() or (None,)
         except psycopg.Error as error:
             connection.close()
             raise StoreUnavailable(_why(self._url, error)) from error

@@ -32,7 +32,7 @@ def _version(table: sa.Table) -> ColumnElement[str]:
 
 
 _NOT_AS_SEEN = errors.DivisionByZero  # of `Statements.guard`
-_TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable, _NOT_AS_SEEN)
+_TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
 _CURES: dict[type[psycopg.Error], str] = {
     errors.DiskFull: "the database server's disk is full: free some space there",
     errors.OutOfMemory: "the database server is out of memory: see its log",
@@ -48,6 +48,8 @@ def translate(error: Exception) -> DromosError | None:
     """What a driver's error means; None for a mistake in our own SQL."""
     if isinstance(error, _TRY_AGAIN):
         return TryAgain(str(error))
+    if isinstance(error, _NOT_AS_SEEN):
+        return TryAgain("somebody else has written a row since it was seen")
     for kind, cure in _CURES.items():
         if isinstance(error, kind):
             return StoreUnavailable(f"the database cannot be used ({_first_line(error)}): {cure}")

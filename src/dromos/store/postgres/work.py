@@ -16,7 +16,8 @@ serialisation failures are treated alike.
 
 *Lost connections.* Lost before COMMIT was sent: nothing happened, the group runs again on a new connection. Lost
 after: the transaction's number, known since its beginning, tells on a new connection whether it committed; only if
-it did not does the group run again. Where even that cannot be found out, the operations get an error that says so.
+it did not does the group run again. Where even that cannot be found out, the operations get an error that says so. A
+number is on disk only with what its transaction wrote: behind a crash of the server it may be somebody else's.
 """
 
 from __future__ import annotations
@@ -98,10 +99,7 @@ class WriterWork(Work):
 
     def rest(self) -> None:
         if self._ahead is not None:
-            try:
-                self._roll_back()
-            except psycopg.Error:
-                self._drop()
+            self._roll_back_quietly()
 
     def close(self) -> None:
         self._drop()
@@ -133,6 +131,7 @@ class WriterWork(Work):
     def _drop(self) -> None:
         self._link.drop()
         self._ahead = None
+        self._seen.clear()  # another server may be found in its place, with transactions of the same numbers
 
     def _begin(self, *brackets: str) -> _Begun:
         session = self._link.session
@@ -145,16 +144,24 @@ class WriterWork(Work):
             session.later(bracket)
         return begun
 
-    def _operation(self, begun: _Begun) -> SqlTx:
+    def _operation(self, begun: _Begun, *, trusts: bool) -> SqlTx:
         session = self._link.session
-        return SqlTx(session, DIALECT, self._statements, clock=begun.now, pipeline=session, seen=self._seen)
+        return SqlTx(
+            session,
+            DIALECT,
+            self._statements,
+            clock=begun.now,
+            pipeline=session,
+            seen=self._seen,
+            trusts=trusts,
+        )
 
     def _commit_all(self) -> bool:
         """Send COMMIT, and behind it the beginning of what follows. True: what was sent before is on disk; False: it
         was taken back. Raises what failed of it."""
         session = self._link.session
-        self._commit_sent = True
         sent = session.later("COMMIT")
+        self._commit_sent = True
         ahead = _Begun(session, _CLOCK_AND_NUMBER, "BEGIN") if self._hurries else None
         try:
             session.wait()
@@ -162,8 +169,7 @@ class WriterWork(Work):
             if not sent.has_committed:
                 self._commit_sent = self._link.is_lost
                 raise
-            if not self._link.is_lost:  # only what began behind it failed
-                self._roll_back()
+            self._roll_back_quietly()  # only what began behind it failed
             return True
         self._commit_sent = sent.has_committed
         self._ahead = ahead
@@ -174,6 +180,13 @@ class WriterWork(Work):
     def _roll_back(self) -> None:
         self._ahead = None
         self._link.session.tell("ROLLBACK")
+
+    def _roll_back_quietly(self) -> None:
+        """Of what nobody waits for."""
+        try:
+            self._roll_back()
+        except Exception:
+            self._drop()
 
     def _may_repeat(self) -> bool:
         """True where the error was a lost connection, which can come back: the address was right at start."""
@@ -192,7 +205,7 @@ class WriterWork(Work):
                 for bracket in _between(group[number - 1], gives_way=gives_way):
                     session.later(bracket)
                 gives_way = gives_way or group[number - 1].error is None
-            tx = self._operation(begun)
+            tx = self._operation(begun, trusts=job.tries == 0)
             done.append(tx)
             job.value = job.error = None
             try:
@@ -214,6 +227,8 @@ class WriterWork(Work):
                         tx.settle()
                 if not self._commit_all():
                     return False
+                for tx in kept:
+                    tx.committed()
         except Exception:
             if self._link.is_lost:
                 raise
@@ -251,7 +266,7 @@ class WriterWork(Work):
                 for bracket in _between(finished[-1], gives_way=gives_way):
                     session.later(bracket)
                 gives_way = gives_way or finished[-1].error is None
-            tx = self._operation(begun)
+            tx = self._operation(begun, trusts=alone and job.tries == 0)
             job.value = job.error = None
             try:
                 job.value = tx.perform(job.fn)
@@ -296,6 +311,7 @@ class WriterWork(Work):
             tx.told(error)
         if not committed:
             raise StoreUnavailable(_NOT_SAID)
+        tx.committed()
 
     def _abandon(self) -> None:
         """What a refused operation has sent is answered, so that it can be undone."""
@@ -319,7 +335,7 @@ class WriterWork(Work):
     def _find_out(self) -> _Outcome:
         """What became of the transaction whose COMMIT was sent before the connection was lost."""
         assert self._begun is not None
-        number = self._begun.number
+        number, life = self._begun.number, self._link.life
         while self._patience.wait():
             self._drop()
             try:
@@ -328,15 +344,15 @@ class WriterWork(Work):
                 session.execute("SELECT pg_xact_status(%s::xid8)", [number])
                 status = (session.fetchone() or [None])[0]
             except psycopg.DataError:
-                break  # a number this server has never given: another server took over
+                return _Outcome.ROLLED_BACK  # a number that this server has never given
             except (StoreUnavailable, psycopg.Error):
                 continue
-            if status == "committed":
+            if status == "committed" and self._link.life == life:
                 return _Outcome.COMMITTED
             if status == "aborted":
                 return _Outcome.ROLLED_BACK
-            if status is None:
-                break
+            if status != "in progress":
+                break  # too long ago; or a crash took the number back, and somebody else may have got it
         return _Outcome.UNKNOWN
 
     def _fail(self, group: Sequence[Job], error: Exception) -> None:
@@ -408,7 +424,7 @@ class _Begun:
         for bracket in brackets:
             session.later(bracket)
         self._sent = session.later(asked)
-        self._answered_at = 0.0
+        self._sent_at, self._answered_at = _elapsed(), 0.0
 
     @property
     def is_known(self) -> bool:
@@ -416,8 +432,8 @@ class _Begun:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it was answered a moment ago."""
-        return _elapsed() - self._answered_at < FRESH_S
+        """Whether it was sent a moment ago: its clock may be behind by as much."""
+        return _elapsed() - self._sent_at < FRESH_S
 
     def answered(self) -> None:
         """Now; what passes from now on is added to the clock."""
