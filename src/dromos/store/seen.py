@@ -43,6 +43,7 @@ class SeenRows:
         return seen if seen is not None and time.monotonic() - seen.at < KEPT_S else None
 
     def keep(self, found: Mapping[Key, Seen]) -> None:
+        """What was locked in a transaction that is committed, and not written in it after that."""
         if len(self._rows) + len(found) > MOST:
             self._rows.clear()
         self._rows.update(found)

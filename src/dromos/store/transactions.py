@@ -35,8 +35,8 @@ class SqlTx:
     that was sent and is not answered.
 
     With `pipeline` (the same as `cursor`) a statement whose answer nobody needs is sent and not waited for; the next
-    one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of. With `seen`, what is
-    locked is noted there once it is `committed`, and where the operation `trusts` it a lock is not waited for either.
+    one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of. Where the operation
+    `trusts` what was `seen`, a lock is not waited for either. `found` is what others may see once this is committed.
 
     An operation that catches an error of the driver and goes on does not save itself, on either database: what the
     error means stays in `spoiled`, or in `failure` where the whole transaction cannot survive it.
@@ -47,7 +47,6 @@ class SqlTx:
         "_clock",
         "_cursor",
         "_dialect",
-        "_found",
         "_guarded",
         "_held",
         "_looks_ahead",
@@ -57,10 +56,12 @@ class SqlTx:
         "_statements",
         "_swaps",
         "_trusts",
-        "_written",
         "failure",
+        "found",
+        "has_written",
         "spoiled",
         "statement_count",
+        "written",
     )
 
     def __init__(
@@ -82,8 +83,9 @@ class SqlTx:
         self._seen = seen
         self._trusts = trusts
         self._guarded: list[Key] = []  # rows that were taken as they were seen
-        self._found: dict[Key, Seen] = {}  # locked here and not written since
-        self._written: set[Key] = set()
+        self.found: dict[Key, Seen] = {}  # locked here and not written
+        self.written: set[Key] | None = set()  # None: nobody knows which rows
+        self.has_written = False
         self._now: datetime | None = None
         self._held: dict[tuple[Table, Any], Row] = {}  # by id: locked here and not written since
         self._ahead: dict[
@@ -326,12 +328,6 @@ class SqlTx:
                 self.settle()
             raise
 
-    def committed(self) -> None:
-        """What it locked may be taken as it was by operations that follow, but for what it wrote."""
-        if self._seen is not None:
-            self._seen.keep(self._found)
-            self._seen.drop(self._written)
-
     def distrust(self) -> None:
         """What it took as seen may not be so."""
         if self._seen is not None:
@@ -415,18 +411,20 @@ class SqlTx:
         if self._held:
             self._held = {key: row for key, row in self._held.items() if key[0] is not table}
         if self._seen is not None and table in _SEEN:
-            self._written.update(self._found)
-            self._found.clear()
+            self.written = None
+            self.found.clear()
             self._seen.clear()
 
     def _writes(self, key: Key) -> None:
         """A row is written: what was seen of it is no more."""
         if self._seen is not None and key[0] in _SEEN:
-            self._written.add(key)
-            self._found.pop(key, None)
+            self.found.pop(key, None)
             self._seen.drop([key])
+            if self.written is not None:
+                self.written.add(key)
 
     def _forget_reads(self, table: Table) -> None:
+        self.has_written = True
         if self._ahead:
             self._ahead = {key: sent for key, sent in self._ahead.items() if key[0] is not table}
 
@@ -499,8 +497,8 @@ class SqlTx:
         between = len(told) - len(RUN_COLUMNS)
         parts = (told[:between], told[between:]) if between else (told,)
         for key, part, version in zip(keys, parts, versions, strict=True):
-            if key not in self._written:
-                self._found[key] = Seen(part, version)
+            if self.written is not None and key not in self.written:
+                self.found[key] = Seen(part, version)
         return told
 
     def _runs(self, statement: Statement, values: Sequence[Any]) -> list[Run]:

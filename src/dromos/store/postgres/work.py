@@ -1,9 +1,9 @@
 """What the writer threads and the reader threads do with a group of operations on PostgreSQL.
 
-A group shares one transaction and one commit, each operation in a savepoint. Beginning, savepoints and the clock
-ride along with what is asked anyway. At first nobody waits to hear whether the database took an operation before the
-next one runs, nor before COMMIT, which is not done behind a failure. Where it did refuse something, all is taken back,
-and the group is done once more, each operation settled before the next.
+A group shares one transaction and one commit. Beginning and the clock ride along with what is asked anyway. At first
+nobody waits to hear whether the database took an operation before the next one runs, nor before COMMIT, which is not
+done behind a failure. Where it did refuse something, or an operation raised that had written, all is taken back, and
+the group is done once more with care: each operation in a savepoint, and settled before the next.
 
 *Ahead.* While operations follow each other closely, COMMIT also begins the next transaction. Its number and its clock
 are known then when an operation comes; one that locks rows as they were seen last (`store.seen`) and reads nothing
@@ -37,7 +37,7 @@ from dromos.store.lanes import Job, Work, fail
 from dromos.store.postgres.connections import Link, Patience
 from dromos.store.postgres.dialect import CLOCK, DIALECT, translate
 from dromos.store.postgres.session import Session
-from dromos.store.seen import SeenRows
+from dromos.store.seen import Key, Seen, SeenRows
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
 from dromos.store.transactions import SqlTx
@@ -196,15 +196,13 @@ class WriterWork(Work):
         """Run and commit operations in order without asking after each whether the database took it. False: it did not
         take one of them, and nothing was done of any."""
         session = self._link.session
-        trips, refusals, gives_way = session.round_trips, 0, False
-        begun = self._begin("SAVEPOINT operation")
+        trips, refusals = session.round_trips, 0
+        begun = self._begin()
         self._left = ()
         done: list[SqlTx] = []
         for number, job in enumerate(group):
-            if number:
-                for bracket in _between(group[number - 1], gives_way=gives_way):
-                    session.later(bracket)
-                gives_way = gives_way or group[number - 1].error is None
+            if number == 1:
+                session.later(_GIVE_WAY)
             tx = self._operation(begun, trusts=job.tries == 0)
             done.append(tx)
             job.value = job.error = None
@@ -213,22 +211,19 @@ class WriterWork(Work):
             except BaseException as error:
                 job.error = error
                 refusals += 1
-            if tx.spoiled is not None:
+            if tx.spoiled is not None or (job.error is not None and tx.has_written):
                 return self._take_back(done)
         try:
             if refusals == len(group):
                 self._roll_back()
             else:
-                if group[-1].error is not None:
-                    session.later("ROLLBACK TO operation")
                 kept = [tx for tx, job in zip(done, group, strict=True) if job.error is None]
                 if not begun.is_known or any(tx.must_settle for tx in kept):
                     for tx in kept:
                         tx.settle()
                 if not self._commit_all():
                     return False
-                for tx in kept:
-                    tx.committed()
+                self._publish(kept)
         except Exception:
             if self._link.is_lost:
                 raise
@@ -311,7 +306,18 @@ class WriterWork(Work):
             tx.told(error)
         if not committed:
             raise StoreUnavailable(_NOT_SAID)
-        tx.committed()
+        self._publish([tx])
+
+    def _publish(self, committed: Sequence[SqlTx]) -> None:
+        """What these operations of one transaction, in their order, locked and did not write after that."""
+        found: dict[Key, Seen] = {}
+        for tx in committed:
+            if tx.written is None:
+                return
+            found.update(tx.found)
+            for key in tx.written:
+                found.pop(key, None)
+        self._seen.keep(found)
 
     def _abandon(self) -> None:
         """What a refused operation has sent is answered, so that it can be undone."""
