@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 from functools import partial
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -142,6 +144,22 @@ class TestLostConnections:
                 assert await store.write(_add) == turn + 1
             assert await store.read(_sum) == 3
             assert proxy.lost == 3
+            await store.aclose()
+
+    async def test_a_loss_that_was_found_out_leaves_patience_for_the_next_one(
+        self, emptied_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        passed = 0.0
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed, sleep=time.sleep)
+        monkeypatch.setattr(connections, "time", clock)
+        with SeveringProxy(emptied_postgres_url) as proxy:
+            store = _store(proxy.url, writers=1)
+            await put(store, Table.USERS, user())
+            for turn, lose in enumerate((proxy.lose_answer_to_commit, proxy.lose_commit)):
+                lose()
+                assert await store.write(_add) == turn + 1
+                passed += 2 * work.WRITE_PATIENCE_S
+            assert proxy.lost == 2
             await store.aclose()
 
     async def test_a_commit_whose_outcome_stays_unknown_is_told_so(

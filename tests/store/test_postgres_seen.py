@@ -24,7 +24,7 @@ from dromos.ports.store import Table, Tx
 from dromos.store.migrations import check_schema, migrate
 from dromos.store.postgres import work
 from dromos.store.postgres.store import PostgresStore
-from dromos.store.seen import MOST, Seen, SeenRows
+from dromos.store.seen import MOST, LatestLife, Seen, SeenRows
 from dromos.testing.conformance.rows_of import a_user_with, conversation, put, run, user
 from dromos.testing.postgres_server import PostgresServer
 from dromos.testing.waiting import eventually
@@ -264,6 +264,15 @@ class TestAsSeen:
         assert rows.get(keys[0]) is None and rows.get(keys[-1]) is not None
         monkeypatch.setattr("dromos.store.seen.KEPT_S", 0.0)
         assert rows.get(keys[-1]) is None
+
+    def test_of_another_server_nothing_is_taken(self) -> None:
+        latest, key = LatestLife(), (Table.RUNS, "r1")
+        first = latest.of("first")
+        first.keep({key: Seen((), "1")})
+        assert latest.of("first").get(key) is not None
+        assert latest.of("second").get(key) is None
+        first.keep({key: Seen((), "1")})  # by whoever has not noticed
+        assert latest.of("second").get(key) is None
 
 
 class TestAhead:

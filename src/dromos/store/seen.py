@@ -1,8 +1,8 @@
 """Rows of runs and conversations as committed transactions locked them last, so that a lock need not be waited for.
 
 An operation goes on with what was seen, behind a lock that fails where a row has another version by now; then it is
-done again and waits. Only what was committed may be told here, and never what the same transaction wrote: two contents
-of one row could have one version. It knows no statement.
+done again and waits. Only what was committed is told here, and not what its transaction wrote again after the lock: two
+contents of one row would have one version. It knows no statement.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class Seen:
 
 
 class SeenRows:
-    """Threads may share it."""
+    """Those of one life of one server. Threads may share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, life: str | None = None) -> None:
+        self.life = life
         self._rows: dict[Key, Seen] = {}
 
     def get(self, key: Key) -> Seen | None:
@@ -43,7 +44,7 @@ class SeenRows:
         return seen if seen is not None and time.monotonic() - seen.at < KEPT_S else None
 
     def keep(self, found: Mapping[Key, Seen]) -> None:
-        """What was locked in a transaction that is committed, and not written in it after that."""
+        """What a transaction that is committed locked, and did not write after that."""
         if len(self._rows) + len(found) > MOST:
             self._rows.clear()
         self._rows.update(found)
@@ -54,3 +55,16 @@ class SeenRows:
 
     def clear(self) -> None:
         self._rows.clear()
+
+
+class LatestLife:
+    """What was seen of the server that is connected to now: another one gives versions of its own."""
+
+    def __init__(self) -> None:
+        self._rows = SeenRows()
+
+    def of(self, life: str | None) -> SeenRows:
+        rows = self._rows
+        if rows.life != life:
+            rows = self._rows = SeenRows(life)
+        return rows

@@ -36,7 +36,8 @@ class SqlTx:
 
     With `pipeline` (the same as `cursor`) a statement whose answer nobody needs is sent and not waited for; the next
     one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of. Where the operation
-    `trusts` what was `seen`, a lock is not waited for either. `found` is what others may see once this is committed.
+    `trusts` what was `seen`, a lock is not waited for either. `found`, which the operations of one transaction share,
+    is what it locked and did not write after that.
 
     An operation that catches an error of the driver and goes on does not save itself, on either database: what the
     error means stays in `spoiled`, or in `failure` where the whole transaction cannot survive it.
@@ -47,6 +48,7 @@ class SqlTx:
         "_clock",
         "_cursor",
         "_dialect",
+        "_found",
         "_guarded",
         "_held",
         "_looks_ahead",
@@ -57,11 +59,9 @@ class SqlTx:
         "_swaps",
         "_trusts",
         "failure",
-        "found",
         "has_written",
         "spoiled",
         "statement_count",
-        "written",
     )
 
     def __init__(
@@ -74,6 +74,7 @@ class SqlTx:
         pipeline: Pipeline | None = None,
         seen: SeenRows | None = None,
         trusts: bool = False,
+        found: dict[Key, Seen] | None = None,
     ) -> None:
         self._cursor = cursor
         self._pipeline = pipeline
@@ -82,9 +83,8 @@ class SqlTx:
         self._clock = clock
         self._seen = seen
         self._trusts = trusts
+        self._found = {} if found is None else found
         self._guarded: list[Key] = []  # rows that were taken as they were seen
-        self.found: dict[Key, Seen] = {}  # locked here and not written
-        self.written: set[Key] | None = set()  # None: nobody knows which rows
         self.has_written = False
         self._now: datetime | None = None
         self._held: dict[tuple[Table, Any], Row] = {}  # by id: locked here and not written since
@@ -411,17 +411,14 @@ class SqlTx:
         if self._held:
             self._held = {key: row for key, row in self._held.items() if key[0] is not table}
         if self._seen is not None and table in _SEEN:
-            self.written = None
-            self.found.clear()
+            self._found.clear()
             self._seen.clear()
 
     def _writes(self, key: Key) -> None:
         """A row is written: what was seen of it is no more."""
         if self._seen is not None and key[0] in _SEEN:
-            self.found.pop(key, None)
+            self._found.pop(key, None)
             self._seen.drop([key])
-            if self.written is not None:
-                self.written.add(key)
 
     def _forget_reads(self, table: Table) -> None:
         self.has_written = True
@@ -496,9 +493,7 @@ class SqlTx:
         told, versions = row[: len(statement.names)], row[len(statement.names) :]
         between = len(told) - len(RUN_COLUMNS)
         parts = (told[:between], told[between:]) if between else (told,)
-        for key, part, version in zip(keys, parts, versions, strict=True):
-            if self.written is not None and key not in self.written:
-                self.found[key] = Seen(part, version)
+        self._found.update(zip(keys, map(Seen, parts, versions), strict=True))
         return told
 
     def _runs(self, statement: Statement, values: Sequence[Any]) -> list[Run]:

@@ -58,7 +58,12 @@ _CURES = (
 )
 
 
-_LIFE = "SELECT stats_reset::text FROM pg_stat_bgwriter"  # recovery from a crash begins the statistics anew
+_LIFE = """
+SELECT CASE WHEN pg_is_in_recovery() THEN NULL ELSE
+  concat(extract(epoch FROM stats_reset), '/', substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)) END
+FROM pg_stat_bgwriter
+"""
+"""Recovery from a crash begins the statistics anew; a server that takes over begins another timeline."""
 
 
 def parameters(url: str, **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dromos.store.postgres.connections import is_on_this_machine
 from dromos.store.postgres.dialect import DIALECT
 from dromos.store.postgres.lease import PostgresLeaseKeeper
 from dromos.store.postgres.work import ReaderWork, WriterWork
-from dromos.store.seen import SeenRows
+from dromos.store.seen import LatestLife
 from dromos.store.sql_store import SqlStore
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
@@ -31,7 +31,7 @@ class PostgresStore(SqlStore):
     def __init__(
         self, url: str, check: Callable[[], None], *, writers: int | None = None, readers: int = 3
     ) -> None:
-        statistics, statements, seen = StoreStatistics(), Statements(DIALECT), SeenRows()
+        statistics, statements, seen = StoreStatistics(), Statements(DIALECT), LatestLife()
         writers = writers or (1 if is_on_this_machine(url) else 2)
         super().__init__(
             Lane(

@@ -37,7 +37,7 @@ from dromos.store.lanes import Job, Work, fail
 from dromos.store.postgres.connections import Link, Patience
 from dromos.store.postgres.dialect import CLOCK, DIALECT, translate
 from dromos.store.postgres.session import Session
-from dromos.store.seen import Key, Seen, SeenRows
+from dromos.store.seen import Key, LatestLife, Seen
 from dromos.store.statements import Statements
 from dromos.store.statistics import StoreStatistics
 from dromos.store.transactions import SqlTx
@@ -50,12 +50,15 @@ READ_PATIENCE_S = 3.0
 
 AHEAD_S = 0.005
 """Operations follow each other closely where less than this is between them."""
-FRESH_S = 0.1
-"""A transaction that was begun ahead is not used after this."""
+FRESH_S = 1.0
+"""A transaction that was begun ahead is not used after this: its clock may be behind by as much."""
 
 _elapsed = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 """Seconds, also of those in which the machine slept."""
 _CLOCK_AND_NUMBER = f"SELECT {CLOCK}, pg_current_xact_id()::text"
+_STATUS = (  # a server that follows another one may be behind
+    "SELECT CASE WHEN pg_is_in_recovery() THEN 'in recovery' ELSE pg_xact_status(%s::xid8) END"
+)
 _CLOCK_ONLY = f"SELECT {CLOCK}"
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _GIVE_WAY = f"SET LOCAL lock_timeout = {GIVE_WAY_MS}"
@@ -77,11 +80,15 @@ class WriterWork(Work):
 
     rests_after = AHEAD_S
 
-    def __init__(self, url: str, statements: Statements, statistics: StoreStatistics, seen: SeenRows) -> None:
+    def __init__(
+        self, url: str, statements: Statements, statistics: StoreStatistics, seen: LatestLife
+    ) -> None:
         self._link = Link(url)
         self._statements = statements
         self._statistics = statistics
         self._seen = seen
+        self._rows = seen.of(None)
+        self._found: dict[Key, Seen] = {}  # by the transaction under way
         self._patience = Patience(WRITE_PATIENCE_S)
         self._ahead: _Begun | None = None
         self._ended_at = -AHEAD_S
@@ -115,6 +122,7 @@ class WriterWork(Work):
                 if self._commit_sent and self._link.is_lost:
                     outcome = self._find_out()
                     if outcome is _Outcome.COMMITTED:
+                        self._patience.over()
                         return self._left
                     if outcome is _Outcome.UNKNOWN:
                         self._fail(group, StoreUnavailable(_UNKNOWN))
@@ -131,7 +139,6 @@ class WriterWork(Work):
     def _drop(self) -> None:
         self._link.drop()
         self._ahead = None
-        self._seen.clear()  # another server may be found in its place, with transactions of the same numbers
 
     def _begin(self, *brackets: str) -> _Begun:
         session = self._link.session
@@ -139,6 +146,7 @@ class WriterWork(Work):
         if begun is not None and not begun.is_fresh:  # this process was stopped for a while
             session.later("ROLLBACK")
             begun = None
+        self._rows, self._found = self._seen.of(self._link.life), {}
         self._begun = begun = begun or _Begun(session, _CLOCK_AND_NUMBER, "BEGIN")
         for bracket in brackets:
             session.later(bracket)
@@ -152,8 +160,9 @@ class WriterWork(Work):
             self._statements,
             clock=begun.now,
             pipeline=session,
-            seen=self._seen,
+            seen=self._rows,
             trusts=trusts,
+            found=self._found,
         )
 
     def _commit_all(self) -> bool:
@@ -162,19 +171,25 @@ class WriterWork(Work):
         session = self._link.session
         sent = session.later("COMMIT")
         self._commit_sent = True
-        ahead = _Begun(session, _CLOCK_AND_NUMBER, "BEGIN") if self._hurries else None
+        ahead: _Begun | None = None
         try:
+            if self._hurries:
+                ahead = _Begun(session, _CLOCK_AND_NUMBER, "BEGIN")
             session.wait()
         except psycopg.Error:
+            if sent.answer is None:
+                self._link.drop()  # or whatever follows would send it
             if not sent.has_committed:
                 self._commit_sent = self._link.is_lost
                 raise
             self._roll_back_quietly()  # only what began behind it failed
-            return True
-        self._commit_sent = sent.has_committed
-        self._ahead = ahead
-        if ahead is not None:
-            ahead.answered()
+        else:
+            self._commit_sent = sent.has_committed
+            self._ahead = ahead
+            if ahead is not None:
+                ahead.answered()
+        if sent.has_committed:
+            self._rows.keep(self._found)
         return sent.has_committed
 
     def _roll_back(self) -> None:
@@ -223,7 +238,6 @@ class WriterWork(Work):
                         tx.settle()
                 if not self._commit_all():
                     return False
-                self._publish(kept)
         except Exception:
             if self._link.is_lost:
                 raise
@@ -306,18 +320,6 @@ class WriterWork(Work):
             tx.told(error)
         if not committed:
             raise StoreUnavailable(_NOT_SAID)
-        self._publish([tx])
-
-    def _publish(self, committed: Sequence[SqlTx]) -> None:
-        """What these operations of one transaction, in their order, locked and did not write after that."""
-        found: dict[Key, Seen] = {}
-        for tx in committed:
-            if tx.written is None:
-                return
-            found.update(tx.found)
-            for key in tx.written:
-                found.pop(key, None)
-        self._seen.keep(found)
 
     def _abandon(self) -> None:
         """What a refused operation has sent is answered, so that it can be undone."""
@@ -347,7 +349,7 @@ class WriterWork(Work):
             try:
                 self._link.open()
                 session = self._link.session
-                session.execute("SELECT pg_xact_status(%s::xid8)", [number])
+                session.execute(_STATUS, [number])
                 status = (session.fetchone() or [None])[0]
             except psycopg.DataError:
                 return _Outcome.ROLLED_BACK  # a number that this server has never given
@@ -357,7 +359,7 @@ class WriterWork(Work):
                 return _Outcome.COMMITTED
             if status == "aborted":
                 return _Outcome.ROLLED_BACK
-            if status != "in progress":
+            if status not in ("in progress", "in recovery"):
                 break  # too long ago; or a crash took the number back, and somebody else may have got it
         return _Outcome.UNKNOWN
 
@@ -438,7 +440,7 @@ class _Begun:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it was sent a moment ago: its clock may be behind by as much."""
+        """Whether it was sent not long ago."""
         return _elapsed() - self._sent_at < FRESH_S
 
     def answered(self) -> None:
