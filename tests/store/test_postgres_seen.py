@@ -228,9 +228,10 @@ class TestAsSeen:
             if not commits:
                 raise LookupError
 
-        for _ in range(2):
+        for turn in range(2):
             with nullcontext() if commits else pytest.raises(LookupError):
                 await store.write(write_and_lock)
+            await put(store, Table.USERS, user(f"u{turn}"))
             assert (await store.write(partial(_lock, 1))).model == ("mine" if commits else None)
         assert store.statistics.figures().retries == 0
 
