@@ -128,11 +128,14 @@ def test_an_error_of_the_server_is_psycopgs_with_its_facts(session: Session) -> 
         session.tell("SELECT 1", "SELEKT 2")
 
 
-def test_a_long_statement_is_sent_in_parts_while_the_server_answers(session: Session) -> None:
+def test_a_long_statement_is_sent_in_parts_while_the_server_answers(postgres_url: str) -> None:
     """More than the buffers of both sides hold."""
+    link = Link(postgres_url)
+    link.open()
     text = "y" * 30_000_000
-    session.execute("SELECT %s::TEXT", [text])
-    assert session.fetchone() == (text,)
+    link.session.execute("SELECT %s::TEXT", [text])
+    assert link.session.fetchone() == (text,)
+    link.drop()
 
 
 def test_an_answer_that_does_not_come_closes_the_connection(link: Link) -> None:

@@ -49,13 +49,31 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return hatch_build.ROOT / hatch_build.OUTPUT
 
 
+class OneBrowser:
+    """One headless Chromium for all tests; one that died costs the test in which it did, and not all that follow."""
+
+    def __init__(self, launch: Callable[[], Awaitable[Browser]]) -> None:
+        self._launch = launch
+        self._browser: Browser | None = None
+
+    async def get(self) -> Browser:
+        if self._browser is None or not self._browser.is_connected():
+            self._browser = await self._launch()
+        return self._browser
+
+    async def close(self) -> None:
+        if self._browser is not None:
+            await self._browser.close()
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def browser(chromium: str) -> AsyncIterator[Browser]:
-    """One headless Chromium for all tests; each tab lives in a context of its own."""
+async def browser(chromium: str) -> AsyncIterator[OneBrowser]:
+    """Each tab lives in a context of its own."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        await browser.close()
+        launch = playwright.chromium.launch
+        one = OneBrowser(lambda: launch(executable_path=chromium, args=["--no-sandbox"]))
+        yield one
+        await one.close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -121,14 +139,14 @@ def open_gate(server: ServeProcess, name: str) -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def open_tab(browser: Browser) -> AsyncIterator[Open]:
+async def open_tab(browser: OneBrowser) -> AsyncIterator[Open]:
     """Opens tabs. At the end of the test none of them may have reported an error or asked another host."""
     tabs: list[Tab] = []
 
     async def open_one(
         server: Reachable, path: str = "/", *, beside: Tab | None = None, **context: object
     ) -> Tab:
-        tab = await Tab.open(browser, server.url, path, beside=beside, **context)
+        tab = await Tab.open(await browser.get(), server.url, path, beside=beside, **context)
         tabs.append(tab)
         return tab
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from dromos.testing.processes import ServeProcess
-from tests.web.conftest import Open
+from tests.web.conftest import OneBrowser, Open
 from tests.web.puppet import Puppet, Stage
 from tests.web.tab import WAIT_MS, Tab
 
@@ -126,7 +126,7 @@ def longest_tasks(trace: bytes) -> list[float]:
     "much", [pytest.param(SMALL, id="small"), pytest.param(FULL, id="full", marks=pytest.mark.full)]
 )
 async def test_no_task_takes_longer_than_50_ms_at_ten_frames_a_second_on_a_large_document_and_history(
-    shared_server: ServeProcess, open_tab: Open, browser: Browser, much: Size
+    shared_server: ServeProcess, open_tab: Open, browser: OneBrowser, much: Size
 ) -> None:
     async with Stage(shared_server.url) as stage:
         puppet = await stage.begin("Long")
@@ -153,7 +153,8 @@ async def test_no_task_takes_longer_than_50_ms_at_ten_frames_a_second_on_a_large
 
         chance = random.Random(1)
         before = await tab.box.get_attribute("data-version")
-        await browser.start_tracing(page=tab.page, categories=["toplevel", "devtools.timeline"])
+        chromium = await browser.get()
+        await chromium.start_tracing(page=tab.page, categories=["toplevel", "devtools.timeline"])
         for frame in range(much.frames):
             some = chance.sample(range(much.helpers), 6)
             await puppet.patch(
@@ -180,7 +181,7 @@ async def test_no_task_takes_longer_than_50_ms_at_ten_frames_a_second_on_a_large
                 await puppet.say("answer", ANSWER.format(n=much.messages))
             await tab.composer.press_sequentially("ab", delay=30)
             await tab.page.mouse.wheel(0, -300 if frame < much.frames / 2 else 300)
-        trace = await browser.stop_tracing()
+        trace = await chromium.stop_tracing()
         await expect(tab.box.locator(".line .what")).to_have_text(f"fetch page {much.frames - 1}")
         assert await tab.box.get_attribute("data-version") != before
         await expect(tab.composer).to_have_value("ab" * much.frames)
