@@ -45,7 +45,8 @@ async def test_the_journal_adds_two_commits_to_an_unsafe_call_at_most_none_to_a_
     assert (costs.unsafe, costs.read) == (2, 0)
     assert round(costs.commits) <= journal.COMMITS_AIM, "but for those that come by the clock"
     assert round(costs.read_commits) <= 0
-    assert min(costs.ratio, costs.least_ratio) <= (journal.RATIO_AIM if FULL else 1.5)
+    if FULL:  # beside other tests one round says nothing of the time
+        assert min(costs.ratio, costs.least_ratio) <= journal.RATIO_AIM
 
 
 @pytest.mark.slow(3600 if FULL else 180)
