@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -28,6 +27,7 @@ from dromos.store.seen import MOST, LatestLife, Seen, SeenRows
 from dromos.testing.conformance.rows_of import a_user_with, conversation, put, run, user
 from dromos.testing.postgres_server import PostgresServer
 from dromos.testing.waiting import eventually
+from tests.store.holding import busy
 from tests.store.severing import SeveringProxy
 
 LONG = 60.0
@@ -411,18 +411,8 @@ async def _together(store: PostgresStore, operations: list[Callable[[Tx], None]]
     """All of them in one group, where they are several. What each gives or raises."""
     if len(operations) == 1:
         return [await store.write(operations[0])]
-    began, go_on = threading.Event(), threading.Event()
-
-    def hold(tx: Tx) -> None:
-        began.set()
-        assert go_on.wait(10)
-
-    held = asyncio.ensure_future(store.write(hold))
-    assert await asyncio.to_thread(began.wait, 10)
-    waiting = [asyncio.ensure_future(store.write(operation)) for operation in operations]
-    await asyncio.sleep(0)
-    go_on.set()
+    async with busy(store):
+        waiting = [asyncio.ensure_future(store.write(operation)) for operation in operations]
     done = await asyncio.gather(*waiting, return_exceptions=True)
-    await held
     assert store.statistics.figures().largest_group == len(operations)
     return list(done)

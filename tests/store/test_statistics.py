@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from functools import partial
 
 import pytest
@@ -15,6 +14,7 @@ from dromos.store.postgres.store import PostgresStore
 from dromos.store.sqlite.store import SqliteStore
 from dromos.testing.conformance.rows_of import put, user
 from tests.store.conftest import DatabaseBackend
+from tests.store.holding import busy
 
 
 async def test_commits_operations_refusals_and_waiting_are_counted(backend: DatabaseBackend) -> None:
@@ -42,19 +42,11 @@ def _with_one_writer(url: str) -> PostgresStore:
 
 async def test_operations_of_one_moment_share_a_commit(backend: DatabaseBackend) -> None:
     store = backend.store if isinstance(backend.store, SqliteStore) else _with_one_writer(backend.address)
-    began, go_on = threading.Event(), threading.Event()
-
-    def hold(tx: Tx) -> None:
-        began.set()
-        assert go_on.wait(10)
-
-    held = asyncio.ensure_future(store.write(hold))
-    assert await asyncio.to_thread(began.wait, 10)
-    waiting = [asyncio.ensure_future(put(store, Table.USERS, user(f"u{number}"))) for number in range(20)]
-    await asyncio.sleep(0)
-    assert store.statistics.figures().waiting == 20
-    go_on.set()
-    await asyncio.gather(held, *waiting)
+    async with busy(store):
+        waiting = [asyncio.ensure_future(put(store, Table.USERS, user(f"u{number}"))) for number in range(20)]
+        await asyncio.sleep(0)
+        assert store.statistics.figures().waiting == 20
+    await asyncio.gather(*waiting)
     figures = store.statistics.figures()
     assert (figures.operations, figures.commits, figures.largest_group) == (21, 2, 20)
     assert figures.waiting == 0
