@@ -1,18 +1,19 @@
 """Rows of runs and conversations as committed transactions locked them last, so that a lock need not be waited for.
 
-An operation goes on with what was seen, behind a lock that fails where a row has another version by now; then it is
-done again and waits. Only what was committed is told here, and not what its transaction wrote again after the lock: two
-contents of one row would have one version. It knows no statement.
+Where others write too, an operation goes on with what was seen behind a lock that fails where a row has another
+version by now; then it is done again and waits. On SQLite nobody else does, or all is forgotten. Only what was
+committed is told here, and not what its transaction wrote again after the lock: two contents of one row would have one
+version. It knows no statement.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from dromos.ports.store import Table
+from dromos.domain.runs import Run
+from dromos.ports.store import Row, Table
 
 KEPT_S = 1.0
 """Older than this nothing is taken: by then it is likely that somebody else wrote the row."""
@@ -25,15 +26,15 @@ Key = tuple[Table, str]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A row as the database told it, and its version."""
+    """What a row holds, for nobody to change, and its version where rows have one."""
 
-    told: Sequence[Any]
-    version: str
+    value: Run | Row
+    version: str = ""
     at: float = field(default_factory=time.monotonic)
 
 
 class SeenRows:
-    """Those of one life of one server. Threads may share it."""
+    """Those of one life of one server, or of one connection. Threads may share it."""
 
     def __init__(self, life: str | None = None) -> None:
         self.life = life

@@ -36,8 +36,8 @@ class SqlTx:
 
     With `pipeline` (the same as `cursor`) a statement whose answer nobody needs is sent and not waited for; the next
     one that is waited for, or `settle`, tells its failure. So is a read that `ahead` was told of. Where the operation
-    `trusts` what was `seen`, a lock is not waited for either. `found`, which the operations of one transaction share,
-    is what it locked and did not write after that.
+    `trusts` what was `seen`, a lock is not waited for either; without a pipeline it is not even asked for. `found`,
+    which the operations of one transaction share, is what it locked and did not write after that.
 
     An operation that catches an error of the driver and goes on does not save itself, on either database: what the
     error means stays in `spoiled`, or in `failure` where the whole transaction cannot survive it.
@@ -182,18 +182,17 @@ class SqlTx:
         keys: list[Key] = [(Table.RUNS, run_id)]
         if within is not None and (Table.CONVERSATIONS, within) not in self._held:
             keys.insert(0, (Table.CONVERSATIONS, within))
-        statement = self._statements.lock_run(within=len(keys) > 1)
-        told = self._as_seen(keys, then) or self._locked(keys, statement, then)
-        if told is None and len(keys) > 1:  # one of them is not there, or they do not belong together
+        found = self._as_seen(keys, then) or self._locked(keys, then)
+        if found is None and len(keys) > 1:  # one of them is not there, or they do not belong together
             self._ahead.clear()  # nothing was locked when `then` was sent
             self.lock(Table.CONVERSATIONS, {"id": within})
             return self.lock_run(run_id)
-        if told is None:
+        if found is None:
             return None
-        values, names = statement.decode(told), statement.names[: -len(RUN_COLUMNS)]
-        if names:
-            self._held[keys[0]] = dict(zip(names, values, strict=False))
-        return run_from_values(values[len(names) :])
+        if len(found) > 1:
+            self._held[keys[0]] = dict(found[0])
+        run: Run = found[-1]
+        return run
 
     def claimable(
         self,
@@ -468,33 +467,38 @@ class SqlTx:
         self.settle()
         return next(iter(sent.rows()), None)
 
-    def _as_seen(
-        self, keys: Sequence[Key], then: Sequence[Callable[[ReadTx], object]]
-    ) -> Sequence[Any] | None:
-        """What the rows hold by what was seen last; that it is so is found out behind."""
-        if self._pipeline is None or self._seen is None or not self._trusts:
+    def _as_seen(self, keys: Sequence[Key], then: Sequence[Callable[[ReadTx], object]]) -> list[Any] | None:
+        """What the rows hold by what was seen last; where others write too, that it is so is found out behind."""
+        if self._seen is None or not self._trusts:
             return None
         found = [seen for key in keys if (seen := self._seen.get(key)) is not None]
         if len(found) < len(keys):
             return None
-        values = [*(id_ for _, id_ in keys), *(seen.version for seen in found)]
-        self._send(self._pipeline, self._statements.guard(within=len(keys) > 1), values)
-        self._guarded.extend(keys)
-        self.ahead(*then)
-        return list(chain.from_iterable(seen.told for seen in found))
+        run = found[-1].value
+        if len(keys) > 1 and isinstance(run, Run) and run.conversation_id != keys[0][1]:
+            return None
+        if self._pipeline is not None:
+            values = [*(id_ for _, id_ in keys), *(seen.version for seen in found)]
+            self._send(self._pipeline, self._statements.guard(within=len(keys) > 1), values)
+            self._guarded.extend(keys)
+            self.ahead(*then)
+        return [seen.value for seen in found]
 
-    def _locked(
-        self, keys: Sequence[Key], statement: Statement, then: Sequence[Callable[[ReadTx], object]]
-    ) -> Sequence[Any] | None:
+    def _locked(self, keys: Sequence[Key], then: Sequence[Callable[[ReadTx], object]]) -> list[Any] | None:
         """What the rows hold, which are locked now."""
+        statement = self._statements.lock_run(within=len(keys) > 1)
         row = self._first_row(statement, [id_ for _, id_ in keys], then)
-        if row is None or self._seen is None:
-            return row
-        told, versions = row[: len(statement.names)], row[len(statement.names) :]
-        between = len(told) - len(RUN_COLUMNS)
-        parts = (told[:between], told[between:]) if between else (told,)
-        self._found.update(zip(keys, map(Seen, parts, versions), strict=True))
-        return told
+        if row is None:
+            return None
+        names = statement.names
+        values, versions = statement.decode(row[: len(names)]), row[len(names) :]
+        between = len(names) - len(RUN_COLUMNS)
+        found: list[Any] = [run_from_values(values[between:])]
+        if between:
+            found.insert(0, dict(zip(names[:between], values, strict=False)))
+        if self._seen is not None:
+            self._found.update(zip(keys, map(Seen, found, *([versions] if versions else ())), strict=True))
+        return found
 
     def _runs(self, statement: Statement, values: Sequence[Any]) -> list[Run]:
         self._execute(statement, values)

@@ -29,6 +29,7 @@ from dromos.agents.langgraph.failures import Failure, classify, safe_text
 from dromos.agents.langgraph.gated import DESK_KEY
 from dromos.agents.langgraph.observer import Observer
 from dromos.agents.langgraph.pass_calls import CALLS_KEY, PassCalls
+from dromos.agents.langgraph.quiet_callbacks import quiet
 from dromos.agents.langgraph.threads import AtWork, noting, until_done
 from dromos.domain.errors import LeaseLost, Unavailable
 from dromos.domain.reasons import ErrorCode, Reason
@@ -115,7 +116,7 @@ class AttemptRun:
     ) -> None:
         self.attempt, self.plan, self.clock = attempt, plan, clock
         self.observer, self.saver = observer, saver
-        self.graph = plan.graph.copy(update={"checkpointer": saver})
+        self.graph = plan.graph.copy(update={"checkpointer": saver, "nodes": quiet(plan.graph.nodes)})
         self.tries: dict[str, int] = dict(attempt.run.tries)
         self.threads = AtWork()
         self.stops = Breakpoints(self.graph, self.graph.aget_state)

@@ -39,10 +39,10 @@ class Step:
     progress: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
     cost: dict[str, Any] | None = None
-    since: str = ""
 
-    def __post_init__(self) -> None:
-        self.since = moment_text(self.started_at)
+    @property
+    def since(self) -> str:
+        return moment_text(self.started_at)
 
     def shown(self) -> dict[str, Any]:
         """As an entry of the live document's `/steps`."""

@@ -288,6 +288,10 @@ class Report:
         elif helper is not None:
             self._helpers.step_began(helper, step)
             self._later.flush()  # the node or tool that the helper is of is what is being done
+        self._tell(step)
+
+    def _tell(self, step: Step) -> None:
+        self._later.tell_steps()
         self._live.step(step.shown())
 
     def _moved(self, step: Step, moved: dict[str, Any]) -> None:
@@ -318,7 +322,10 @@ class Report:
         step.summary = None if summary is None else clean_text(summary)
         step.ms = round((self._clock.monotonic() - step.begun) * 1000)
         self.records.add(step)
-        self._live.step(step.shown())
+        if step.kind == "step":
+            self._later.step(step)
+        else:
+            self._tell(step)
         helper = self._helped.pop(step.id, None)
         if helper is not None:
             self._helpers.step_ended(helper, step, tokens)
