@@ -27,7 +27,7 @@ from dromos.store.seen import MOST, LatestLife, Seen, SeenRows
 from dromos.testing.conformance.rows_of import a_user_with, conversation, put, run, user
 from dromos.testing.postgres_server import PostgresServer
 from dromos.testing.waiting import eventually
-from tests.store.holding import busy
+from tests.store.holding import together
 from tests.store.severing import SeveringProxy
 
 LONG = 60.0
@@ -199,7 +199,7 @@ class TestAsSeen:
         for number in (1, 2):
             await store.write(partial(_lock, number))
         _elsewhere(store, "UPDATE runs SET model = 'other' WHERE id = 'r2'")
-        await _together(store, [partial(note, 1), partial(note, 2)])
+        await together(store, [partial(note, 1), partial(note, 2)])
         assert took[2][-1] == "other" and took[1][-1] == run().model
         assert await store.read(lambda tx: tx.count(Table.USERS, {})) == 3
 
@@ -252,7 +252,7 @@ class TestAsSeen:
         def be_refused(tx: Tx) -> None:
             tx.put(Table.USERS, user("ada"))
 
-        done = await _together(store, [write, look, be_refused])
+        done = await together(store, [write, look, be_refused])
         assert [type(one) for one in done] == [type(None), type(None), Duplicate]
         assert calls == {"write": 2, "look": 2}, "at first together, then with care"
 
@@ -332,7 +332,7 @@ class TestAhead:
             monkeypatch.setattr(work, "_CLOCK_AND_NUMBER", "SELECT 1 / (random() * 0)::int, ''")
 
         await store.write(partial(_lock, 1))
-        await _together(store, [partial(note, f"u{number}") for number in range(group)])
+        await together(store, [partial(note, f"u{number}") for number in range(group)])
         assert calls == group
         monkeypatch.setattr(work, "_CLOCK_AND_NUMBER", right)
         await put(store, Table.USERS, user("last"))
@@ -405,14 +405,3 @@ def _answers(ask: Callable[[], object]) -> bool:
     except psycopg.Error:
         return False
     return True
-
-
-async def _together(store: PostgresStore, operations: list[Callable[[Tx], None]]) -> list[object]:
-    """All of them in one group, where they are several. What each gives or raises."""
-    if len(operations) == 1:
-        return [await store.write(operations[0])]
-    async with busy(store):
-        waiting = [asyncio.ensure_future(store.write(operation)) for operation in operations]
-    done = await asyncio.gather(*waiting, return_exceptions=True)
-    assert store.statistics.figures().largest_group == len(operations)
-    return list(done)
