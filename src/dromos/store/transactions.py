@@ -474,9 +474,6 @@ class SqlTx:
         found = [seen for key in keys if (seen := self._seen.get(key)) is not None]
         if len(found) < len(keys):
             return None
-        run = found[-1].value
-        if len(keys) > 1 and isinstance(run, Run) and run.conversation_id != keys[0][1]:
-            return None
         if self._pipeline is not None:
             values = [*(id_ for _, id_ in keys), *(seen.version for seen in found)]
             self._send(self._pipeline, self._statements.guard(within=len(keys) > 1), values)
