@@ -19,6 +19,7 @@ from langgraph.types import Send
 
 from dromos.agents.langgraph import box
 from dromos.agents.langgraph.attempt_run import OBSERVER_KEY
+from dromos.agents.langgraph.reporting import later
 from dromos.agents.langgraph.scripted.chat_model import ScriptedChatModel
 from dromos.domain.document import empty_content
 from dromos.domain.reasons import ErrorCode
@@ -81,6 +82,31 @@ async def test_two_models_that_write_at_once_do_not_mix_their_text(room):
     order_of_writers = [path for path, _ in watched.told if path.startswith("text ")]
     assert order_of_writers == sorted(order_of_writers, key=list(parts).index)
     assert watched.shown["text"]["content"] == "B1 B2 B3"
+
+
+async def test_nodes_that_were_quick_are_told_together_and_before_what_comes_after_them(room, monkeypatch):
+    monkeypatch.setattr(later, "SECONDS", 60.0)
+    at_model: list[Any] = []
+
+    async def quick(state: MessagesState) -> dict[str, Any]:
+        return {}
+
+    async def asks(state: MessagesState) -> dict[str, Any]:
+        at_model.extend(step["name"] for step in watched.shown["steps"])
+        return {"messages": [await ScriptedChatModel().ainvoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState)
+    names = ["one", "two", "asks", "three"]
+    for before, name in zip([START, *names], names, strict=False):
+        builder.add_node(name, asks if name == "asks" else quick)
+        builder.add_edge(before, name)
+    watched = Watched(room, builder.compile())
+
+    assert await watched.run("!say hello") == Finished()
+
+    assert at_model == [], "they waited for something to be said"
+    assert [step["name"] for step in watched.shown["steps"]] == ["one", "two", "scripted", "three"]
+    assert {step["status"] for step in watched.shown["steps"]} == {"done"}
 
 
 @pytest.mark.case("P94")
