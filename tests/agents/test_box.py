@@ -85,6 +85,7 @@ async def test_two_models_that_write_at_once_do_not_mix_their_text(room):
 
 
 async def test_nodes_that_were_quick_are_told_together_and_before_what_comes_after_them(room, monkeypatch):
+    await room.conversation()
     monkeypatch.setattr(later, "SECONDS", 60.0)
     at_model: list[Any] = []
 

@@ -139,6 +139,17 @@ async def test_a_handler_is_told_what_langgraph_tells(kind: str, ignores_chains:
     )
 
 
+async def test_what_happens_in_a_node_has_its_chain_as_parent() -> None:
+    told = Told(ignores_chains=True)
+    await run(quieted(graph_of(node=speak, other=speak)), told)
+    parents: dict[str, set[Any]] = {}
+    for what, _, _, parent, _, metadata in told.events:
+        if what == "tool" or not parents.get(metadata["langgraph_node"]):
+            parents.setdefault(metadata["langgraph_node"], set()).add(parent)
+    assert [len(parents[name]) for name in ("node", "other")] == [1, 1], "the model's and the tool's are one"
+    assert not parents["node"] & parents["other"]
+
+
 async def test_who_listens_beside_one_that_does_not_hears_all_chains() -> None:
     graph, plain, told, traced, kept = (
         graph_of(node=speak),
