@@ -1,9 +1,10 @@
 """Chains that nobody listens to, told to nobody.
 
 LangGraph reports every node, branch and function to LangChain as a "chain": it begins, gets a manager for what is
-inside of it, and ends behind a shielded task. That is a twentieth of a small step's time, also where each handler ignores
-chains, as ours does. Inside of the nodes made here such a chain costs an id and a few copies. Whoever does listen (a
-tracer that the environment turns on, a handler that a graph brings along) is told everything by LangChain's own code.
+inside of it, and ends behind a shielded task. That is a twentieth of a small step's time, also where each handler
+ignores chains, as ours does. Inside of the nodes made here such a chain costs an id and a few copies. Whoever does
+listen (a tracer that the environment turns on, a handler that a graph brings along) is told everything by LangChain's
+own code.
 
 What is used of LangGraph here are inner names; `tests/agents/test_quiet_callbacks.py` holds them to what is said here.
 """
