@@ -35,7 +35,7 @@ setup: $(STAMPS)/dev $(STAMPS)/product $(STAMPS)/page ## Install everything for 
 
 test: setup ## Run all tests (TESTS=tests/domain for a part, FULL=1 for the long ones too)
 	@sh .ci/system-packages
-	FULL=$(FULL) $(BIN)/pytest -n $(JOBS) --dist worksteal $(TESTS)
+	FULL=$(FULL) $(BIN)/pytest -n $(JOBS) --dist worksteal --durations 20 --durations-min 10 $(TESTS)
 
 faults: setup ## Run only the tests that kill, freeze and starve real processes (FULL=1 writes benchmarks/RESULTS-faults.md and its part of the guide)
 	@sh .ci/system-packages

@@ -26,17 +26,17 @@ Key = tuple[Table, str]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a row holds, for nobody to change, and its version where rows have one."""
+    """What a row holds, for nobody to change, and its version; '' where rows have none."""
 
     value: Run | Row
-    version: str = ""
+    version: str
     at: float = field(default_factory=time.monotonic)
 
 
 class SeenRows:
     """Those of one life of one server, or of one connection. Threads may share it."""
 
-    def __init__(self, life: str | None = None) -> None:
+    def __init__(self, life: str | int | None = None) -> None:
         self.life = life
         self._rows: dict[Key, Seen] = {}
 

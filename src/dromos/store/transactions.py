@@ -494,7 +494,7 @@ class SqlTx:
         if between:
             found.insert(0, dict(zip(names[:between], values, strict=False)))
         if self._seen is not None:
-            self._found.update(zip(keys, map(Seen, found, *([versions] if versions else ())), strict=True))
+            self._found.update(zip(keys, map(Seen, found, versions or [""] * len(keys)), strict=True))
         return found
 
     def _runs(self, statement: Statement, values: Sequence[Any]) -> list[Run]:

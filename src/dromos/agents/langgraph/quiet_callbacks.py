@@ -12,10 +12,11 @@ What is used of LangGraph here are inner names; `tests/agents/test_quiet_callbac
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from itertools import count
+from operator import is_
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.callbacks.manager import AsyncCallbackManager, AsyncCallbackManagerForChainRun
@@ -27,22 +28,20 @@ from langgraph.pregel._read import PregelNode
 _ids = count(uuid7().int)
 """Ids of chains that nobody is told of: only what is inside of one names it, as its parent."""
 
-_made: WeakKeyDictionary[PregelNode, PregelNode] = WeakKeyDictionary()
-
 
 def quiet(nodes: Mapping[str, PregelNode]) -> dict[str, PregelNode]:
     """The same nodes, with the chains inside of them told only to whoever listens."""
-    return {name: _made.get(node) or _quiet(node) for name, node in nodes.items()}
+    return {name: _quiet(node) for name, node in nodes.items()}
 
 
 def _quiet(node: PregelNode) -> PregelNode:
-    made, work = node, node.node
-    if type(work) is RunnableSeq:
-        made = node.copy({})
-        made.node = _QuietSeq(
-            *work.steps, name=work.name, trace_inputs=work.trace_inputs, trace_policy=work.trace_policy
-        )
-        _made[node] = made
+    work = node.node
+    if type(work) is not RunnableSeq:
+        return node
+    made = copy(node)
+    made.node = _QuietSeq(
+        *work.steps, name=work.name, trace_inputs=work.trace_inputs, trace_policy=work.trace_policy
+    )
     return made
 
 
@@ -83,8 +82,7 @@ class _QuietManager(AsyncCallbackManager):
 
     def add_metadata(self, metadata: dict[str, Any], inherit: bool = True) -> None:
         """As LangChain's; what is there already, as on each level below a node, is not copied again."""
-        new = metadata.items()
-        if not (new <= self.metadata.items() and (not inherit or new <= self.inheritable_metadata.items())):
+        if not (_has(self.metadata, metadata) and (not inherit or _has(self.inheritable_metadata, metadata))):
             super().add_metadata(metadata, inherit)
 
 
@@ -111,3 +109,8 @@ class _QuietChain(AsyncCallbackManagerForChainRun):
 
 def _nobody_hears(handlers: Iterable[BaseCallbackHandler]) -> bool:
     return all(handler.ignore_chain for handler in handlers)
+
+
+def _has(held: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether every value of `given` is there, the very same."""
+    return given.keys() <= held.keys() and all(map(is_, given.values(), map(held.get, given)))

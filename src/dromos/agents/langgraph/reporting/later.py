@@ -18,13 +18,14 @@ SECONDS = 0.05
 class Later:
     """One attempt's. A value is given as what makes it, and is made when it is told."""
 
-    __slots__ = ("_live", "_loop", "_steps", "_timer", "_waiting")
+    __slots__ = ("_live", "_loop", "_steps", "_stopped", "_timer", "_waiting")
 
     def __init__(self, live: LiveRun, loop: asyncio.AbstractEventLoop) -> None:
         self._live, self._loop = live, loop
         self._waiting: dict[str, Callable[[], Any]] = {}
         self._steps: list[Step] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
 
     def set(self, path: str, make: Callable[[], Any]) -> None:
         self._waiting[path] = make
@@ -41,7 +42,7 @@ class Later:
 
     def flush(self) -> None:
         """Tell it now."""
-        self.stop()
+        self._disarm()
         self.tell_steps()
         waiting, self._waiting = self._waiting, {}
         for path, make in waiting.items():
@@ -55,10 +56,14 @@ class Later:
 
     def stop(self) -> None:
         """Tell nothing more by itself."""
+        self._stopped = True
+        self._disarm()
+
+    def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _arm(self) -> None:
-        if self._timer is None:
+        if self._timer is None and not self._stopped:
             self._timer = self._loop.call_later(SECONDS, self.flush)
