@@ -22,7 +22,7 @@ _left_out: list[pytest.Item] = []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`slow(n)` raises the limit of one test to n seconds; `full` leaves it out unless FULL=1."""
+    """`slow(n)` raises the limit of one test to n seconds, `browser` to a minute; `full` leaves it out unless FULL=1."""
     if not FULL:
         _left_out.extend(item for item in items if item.get_closest_marker("full") is not None)
         items[:] = [item for item in items if item not in _left_out]
@@ -33,6 +33,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if len(slow.args) != 1 or slow.kwargs:
                 raise pytest.UsageError(f"{item.nodeid}: write @pytest.mark.slow(seconds)")
             item.add_marker(pytest.mark.timeout(slow.args[0]))
+        elif item.get_closest_marker("browser") is not None:  # a page that tries again waits longer each time
+            item.add_marker(pytest.mark.timeout(60))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
