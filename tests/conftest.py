@@ -22,7 +22,7 @@ _left_out: list[pytest.Item] = []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`slow(n)` raises the limit of one test to n seconds, `browser` to a minute; `full` leaves it out unless FULL=1."""
+    """`slow(n)` raises a test's limit to n seconds, `browser` to a minute; `full` leaves it out unless FULL=1."""
     if not FULL:
         _left_out.extend(item for item in items if item.get_closest_marker("full") is not None)
         items[:] = [item for item in items if item not in _left_out]
