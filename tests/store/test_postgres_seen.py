@@ -24,11 +24,12 @@ from dromos.store.migrations import check_schema, migrate
 from dromos.store.postgres import work
 from dromos.store.postgres.store import PostgresStore
 from dromos.store.seen import MOST, LatestLife, Seen, SeenRows
-from dromos.testing.conformance.rows_of import a_user_with, conversation, put, run, user
+from dromos.testing.conformance.rows_of import conversation, put, run, user
 from dromos.testing.postgres_server import PostgresServer
 from dromos.testing.waiting import eventually
 from tests.store.holding import together
 from tests.store.severing import SeveringProxy
+from tests.store.two_runs import add_two_runs, lock
 
 LONG = 60.0
 
@@ -48,21 +49,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def store(emptied_postgres_url: str) -> AsyncIterator[PostgresStore]:
     made = _opened(emptied_postgres_url)
-    await a_user_with(made, "c1", "c2")
-    for number in (1, 2):
-        await made.write(partial(_insert, run(f"r{number}", f"c{number}")))
+    await add_two_runs(made)
     yield made
     await made.aclose()
-
-
-def _insert(made: Run, tx: Tx) -> None:
-    tx.insert_run(made)
-
-
-def _lock(number: int, tx: Tx) -> Run:
-    found = tx.lock_run(f"r{number}", within=f"c{number}")
-    assert found is not None
-    return found
 
 
 def _elsewhere(store: PostgresStore, sql: str) -> list[Any]:
@@ -110,7 +99,7 @@ class TestAsSeen:
         self, hurried: None, store: PostgresStore, change: str
     ) -> None:
         def look(tx: Tx) -> tuple[Any, Any]:
-            found = _lock(1, tx)
+            found = lock(1, tx)
             row = tx.lock(Table.CONVERSATIONS, {"id": "c1"})
             assert row is not None
             return found.model, row["title"]
@@ -127,10 +116,10 @@ class TestAsSeen:
         took: list[str | None] = []
 
         def look(tx: Tx) -> None:
-            took.append(_lock(1, tx).model)
+            took.append(lock(1, tx).model)
             tx.put(Table.USERS, user("bob"))
 
-        await store.write(partial(_lock, 1))
+        await store.write(partial(lock, 1))
         with psycopg.connect(store.url) as other:
             other.execute("UPDATE runs SET model = 'other' WHERE id = 'r1'")
             looking = asyncio.ensure_future(store.write(look))
@@ -144,7 +133,7 @@ class TestAsSeen:
         self, hurried: None, store: PostgresStore
     ) -> None:
         def only_the_fourth(tx: Tx) -> int:
-            found = _lock(1, tx)
+            found = lock(1, tx)
             if found.epoch != 4:
                 raise LeaseLost(f"epoch {found.epoch}")
             return found.epoch
@@ -157,7 +146,7 @@ class TestAsSeen:
         assert await store.write(only_the_fourth) == 4
 
     async def test_a_run_that_is_gone_is_not_found(self, hurried: None, store: PostgresStore) -> None:
-        await store.write(partial(_lock, 1))
+        await store.write(partial(lock, 1))
         _elsewhere(store, "DELETE FROM runs WHERE id = 'r1'")
         assert await store.write(lambda tx: tx.lock_run("r1", within="c1")) is None
         assert await store.write(lambda tx: tx.lock_run("r1")) is None
@@ -167,7 +156,7 @@ class TestAsSeen:
         self, hurried: None, store: PostgresStore, change: str
     ) -> None:
         def write(tx: Tx) -> None:
-            found = _lock(1, tx)
+            found = lock(1, tx)
             match change:
                 case "swap":
                     tx.swap_run(found, replace(found, model="mine"))
@@ -183,7 +172,7 @@ class TestAsSeen:
 
         for _ in range(3):
             await store.write(write)
-            assert (await store.write(partial(_lock, 1))).model == "mine"
+            assert (await store.write(partial(lock, 1))).model == "mine"
             assert (await store.write(lambda tx: tx.lock_run("r1"))).model == "mine"  # type: ignore[union-attr]
         assert store.statistics.figures().retries == 0
 
@@ -193,11 +182,11 @@ class TestAsSeen:
         took: dict[int, list[str | None]] = {1: [], 2: []}
 
         def note(number: int, tx: Tx) -> None:
-            took[number].append(_lock(number, tx).model)
+            took[number].append(lock(number, tx).model)
             tx.put(Table.USERS, user(f"of {number}"))
 
         for number in (1, 2):
-            await store.write(partial(_lock, number))
+            await store.write(partial(lock, number))
         _elsewhere(store, "UPDATE runs SET model = 'other' WHERE id = 'r2'")
         await together(store, [partial(note, 1), partial(note, 2)])
         assert took[2][-1] == "other" and took[1][-1] == run().model
@@ -207,7 +196,7 @@ class TestAsSeen:
         self, hurried: None, store: PostgresStore
     ) -> None:
         def count(tx: Tx) -> int:
-            _lock(1, tx)
+            lock(1, tx)
             row = tx.lock(Table.CONVERSATIONS, {"id": "c1"})
             assert row is not None
             tx.set(Table.CONVERSATIONS, {"id": "c1"}, {"next_num": row["next_num"] + 1})
@@ -222,9 +211,9 @@ class TestAsSeen:
         self, hurried: None, store: PostgresStore, commits: bool
     ) -> None:
         def write_and_lock(tx: Tx) -> None:
-            _lock(1, tx)
+            lock(1, tx)
             tx.change(Table.RUNS, {"id": "r1"}, {"model": "mine"})
-            assert _lock(1, tx).model == "mine"
+            assert lock(1, tx).model == "mine"
             if not commits:
                 raise LookupError
 
@@ -232,7 +221,7 @@ class TestAsSeen:
             with nullcontext() if commits else pytest.raises(LookupError):
                 await store.write(write_and_lock)
             await put(store, Table.USERS, user(f"u{turn}"))
-            assert (await store.write(partial(_lock, 1))).model == ("mine" if commits else None)
+            assert (await store.write(partial(lock, 1))).model == ("mine" if commits else None)
         assert store.statistics.figures().retries == 0
 
     async def test_what_one_of_a_group_wrote_is_not_kept_where_the_group_is_taken_back(
@@ -242,12 +231,12 @@ class TestAsSeen:
 
         def write(tx: Tx) -> None:
             calls["write"] += 1
-            _lock(1, tx)
+            lock(1, tx)
             tx.change(Table.RUNS, {"id": "r1"}, {"model": "mine"})
 
         def look(tx: Tx) -> None:
             calls["look"] += 1
-            assert _lock(1, tx).model == "mine"
+            assert lock(1, tx).model == "mine"
 
         def be_refused(tx: Tx) -> None:
             tx.put(Table.USERS, user("ada"))
@@ -280,7 +269,7 @@ class TestAhead:
     async def test_a_transaction_that_was_begun_ahead_locks_nothing(
         self, hurried: None, store: PostgresStore
     ) -> None:
-        await store.write(partial(_lock, 1))
+        await store.write(partial(lock, 1))
         assert len(_idle(store)) == 1
         held = _elsewhere(
             store,
@@ -291,9 +280,9 @@ class TestAhead:
 
     async def test_it_is_given_up_where_nothing_comes(self, store: PostgresStore) -> None:
         for _ in range(20):
-            await store.write(partial(_lock, 1))
+            await store.write(partial(lock, 1))
         await eventually(lambda: not _idle(store), what="no transaction is idle")
-        assert (await store.write(partial(_lock, 1))).id == "r1"
+        assert (await store.write(partial(lock, 1))).id == "r1"
 
     @pytest.mark.parametrize("slept", [600.0, 3600.0])
     async def test_its_clock_goes_on_and_it_is_not_used_after_a_while(
@@ -331,7 +320,7 @@ class TestAhead:
             tx.put(Table.USERS, user(name))
             monkeypatch.setattr(work, "_CLOCK_AND_NUMBER", "SELECT 1 / (random() * 0)::int, ''")
 
-        await store.write(partial(_lock, 1))
+        await store.write(partial(lock, 1))
         await together(store, [partial(note, f"u{number}") for number in range(group)])
         assert calls == group
         monkeypatch.setattr(work, "_CLOCK_AND_NUMBER", right)
@@ -369,11 +358,10 @@ class TestAhead:
     ) -> None:
         with SeveringProxy(emptied_postgres_url) as proxy:
             store = _opened(proxy.url)
-            await a_user_with(store, "c1")
-            await store.write(partial(_insert, run()))
+            await add_two_runs(store)
 
             def count(tx: Tx) -> int:
-                _lock(1, tx)
+                lock(1, tx)
                 row = tx.lock(Table.USERS, {"id": "ada"})
                 assert row is not None
                 tx.set(Table.USERS, {"id": "ada"}, {"first_seq": row["first_seq"] + 1})

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from dromos.domain.errors import Duplicate, StoreUnavailable
-from dromos.domain.runs import Run
 from dromos.ports.store import Row, Table, Tx
 from dromos.store.migrations import check_schema, migrate
 from dromos.store.sqlite.store import SqliteStore
 from dromos.store.sqlite.work import _Connected
-from dromos.testing.conformance.rows_of import a_user_with, run, user
+from dromos.testing.conformance.rows_of import user
 from tests.store.holding import together
+from tests.store.two_runs import add_two_runs, lock
 
 
 class _Full(sqlite3.Cursor):
@@ -52,33 +52,21 @@ async def store(sqlite_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     monkeypatch.setattr("dromos.store.seen.KEPT_S", 60.0)  # however slow this machine is
     migrate(str(sqlite_path))
     made = SqliteStore(sqlite_path, partial(check_schema, str(sqlite_path)))
-    await a_user_with(made, "c1", "c2")
-    for number in (1, 2):
-        await made.write(partial(_insert, run(f"r{number}", f"c{number}")))
+    await add_two_runs(made)
     yield made
     await made.aclose()
 
 
-def _insert(made: Run, tx: Tx) -> None:
-    tx.insert_run(made)
-
-
-def _lock(number: int, tx: Tx) -> Run:
-    found = tx.lock_run(f"r{number}", within=f"c{number}")
-    assert found is not None
-    return found
-
-
 def _name(number: int, model: str, tx: Tx) -> None:
-    tx.swap_run(found := _lock(number, tx), replace(found, model=model))
+    tx.swap_run(found := lock(number, tx), replace(found, model=model))
 
 
 def _model(number: int, tx: Tx) -> str | None:
-    return _lock(number, tx).model
+    return lock(number, tx).model
 
 
 def _conversation(tx: Tx) -> Row:
-    _lock(1, tx)
+    lock(1, tx)
     row = tx.lock(Table.CONVERSATIONS, {"id": "c1"})
     assert row is not None
     return row
@@ -91,9 +79,9 @@ def _elsewhere(store: SqliteStore, sql: str) -> None:
 
 
 async def test_a_run_that_was_locked_before_is_not_asked_for(store: SqliteStore) -> None:
-    first = await store.write(partial(_lock, 1))
+    first = await store.write(partial(lock, 1))
     before = store.statistics.figures().statements
-    assert await store.write(partial(_lock, 1)) == first
+    assert await store.write(partial(lock, 1)) == first
     assert await store.write(lambda tx: tx.lock_run("r1")) == first
     assert store.statistics.figures().statements == before
     assert await store.write(partial(_model, 2)) is None
@@ -115,10 +103,10 @@ async def test_what_another_program_changed_is_seen(store: SqliteStore, change: 
 
 
 async def test_a_run_that_is_gone_is_not_found(store: SqliteStore) -> None:
-    await store.write(partial(_lock, 1))
+    await store.write(partial(lock, 1))
     _elsewhere(store, "DELETE FROM runs WHERE id = 'r1'")
     assert await store.write(lambda tx: tx.lock_run("r1", within="c1")) is None
-    await store.write(partial(_lock, 2))
+    await store.write(partial(lock, 2))
     await store.write(lambda tx: tx.remove(Table.CONVERSATIONS, {"id": "c2"}))
     await store.write(lambda tx: tx.remove(Table.RUNS, {"conversation_id": "c2"}))
     assert await store.write(lambda tx: tx.lock_run("r2", within="c2")) is None
@@ -139,7 +127,7 @@ async def test_what_is_taken_is_the_takers_own(store: SqliteStore) -> None:
         row = _conversation(tx)
         row["title"] = "spoiled"
 
-    await store.write(partial(_lock, 1))
+    await store.write(partial(lock, 1))
     await store.write(spoil)
     assert (await store.write(_conversation))["title"] != "spoiled"
 
@@ -156,16 +144,16 @@ def _refused(tx: Tx) -> None:
 @pytest.mark.parametrize(
     ("group", "model"),
     [
-        ([partial(_lock, 1), partial(_name, 1, "new")], "new"),  # written by one behind it
-        ([partial(_name, 1, "new"), partial(_lock, 1)], "new"),  # as one before it wrote it
-        ([_refused, partial(_lock, 2)], None),  # as one wrote it that was taken back
-        ([partial(_name, 1, "new"), _refused, partial(_lock, 2)], "new"),
+        ([partial(lock, 1), partial(_name, 1, "new")], "new"),  # written by one behind it
+        ([partial(_name, 1, "new"), partial(lock, 1)], "new"),  # as one before it wrote it
+        ([_refused, partial(lock, 2)], None),  # as one wrote it that was taken back
+        ([partial(_name, 1, "new"), _refused, partial(lock, 2)], "new"),
     ],
 )
 async def test_what_others_of_the_group_wrote_is_seen(
     store: SqliteStore, group: list[Operation], model: str | None
 ) -> None:
-    await store.write(partial(_lock, 1))
+    await store.write(partial(lock, 1))
     done = await together(store, group)
     assert [type(one) for one in done if isinstance(one, Exception)] == [Duplicate] * group.count(_refused)
     assert await store.write(partial(_model, 1)) == model
@@ -180,7 +168,7 @@ async def test_what_was_not_committed_is_not_taken(full: type[_Full], store: Sql
     with pytest.raises(StoreUnavailable):
         await store.write(write_and_look)
     full.at_commit = False
-    await store.write(partial(_lock, 2))
+    await store.write(partial(lock, 2))
     assert await store.write(partial(_model, 1)) is None
 
 

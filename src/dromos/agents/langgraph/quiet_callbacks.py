@@ -51,15 +51,7 @@ class _QuietSeq(RunnableSeq):
     async def _astart(self, input: Any, config: RunnableConfig) -> AsyncCallbackManagerForChainRun:
         given = config.get("callbacks")
         if type(given) is AsyncCallbackManager:
-            config["callbacks"] = _QuietManager(
-                handlers=given.handlers,
-                inheritable_handlers=given.inheritable_handlers,
-                parent_run_id=given.parent_run_id,
-                tags=given.tags,
-                inheritable_tags=given.inheritable_tags,
-                metadata=given.metadata,
-                inheritable_metadata=given.inheritable_metadata,
-            )
+            config["callbacks"] = _QuietManager(**_parts(given))
         return await super()._astart(input, config)
 
 
@@ -69,16 +61,7 @@ class _QuietManager(AsyncCallbackManager):
     ) -> AsyncCallbackManagerForChainRun:
         if not _nobody_hears(self.handlers):
             return await super().on_chain_start(serialized, inputs, run_id, **kwargs)
-        return _QuietChain(
-            run_id=run_id or UUID(int=next(_ids)),
-            handlers=self.handlers,
-            inheritable_handlers=self.inheritable_handlers,
-            parent_run_id=self.parent_run_id,
-            tags=self.tags,
-            inheritable_tags=self.inheritable_tags,
-            metadata=self.metadata,
-            inheritable_metadata=self.inheritable_metadata,
-        )
+        return _QuietChain(run_id=run_id or UUID(int=next(_ids)), **_parts(self))
 
     def add_metadata(self, metadata: dict[str, Any], inherit: bool = True) -> None:
         """As LangChain's; what is there already, as on each level below a node, is not copied again."""
@@ -105,6 +88,19 @@ class _QuietChain(AsyncCallbackManagerForChainRun):
     async def on_chain_error(self, error: BaseException, **kwargs: Any) -> None:
         if not _nobody_hears(self.handlers):
             await super().on_chain_error(error, **kwargs)
+
+
+def _parts(manager: AsyncCallbackManager) -> dict[str, Any]:
+    """What a manager passes on to what it begins."""
+    return {
+        "handlers": manager.handlers,
+        "inheritable_handlers": manager.inheritable_handlers,
+        "parent_run_id": manager.parent_run_id,
+        "tags": manager.tags,
+        "inheritable_tags": manager.inheritable_tags,
+        "metadata": manager.metadata,
+        "inheritable_metadata": manager.inheritable_metadata,
+    }
 
 
 def _nobody_hears(handlers: Iterable[BaseCallbackHandler]) -> bool:
